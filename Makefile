@@ -1,0 +1,252 @@
+# Makefile -- builds the host, the module and the CUDA plugin; runs the specs.
+#
+# `make help` lists the targets. A new file in an existing folder needs no change here.
+
+# ---- settings: override them on the command line ---------------------------------------
+CC           = gcc
+NVCC         = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
+PREFIX       = /usr/local
+DESTDIR      =
+LUA          = lua5.4
+LUA_INCDIR   = $(firstword $(wildcard /usr/include/lua5.4 /usr/local/include/lua5.4) \
+                 $(wildcard /usr/include/lua-5.4) /usr/local/include)
+LUA_STATIC   = $(firstword $(wildcard /usr/lib/*/liblua5.4.a /usr/lib*/liblua5.4.a) \
+                 $(wildcard /usr/local/lib/liblua5.4.a /usr/local/lib/liblua.a) \
+                 $(wildcard /usr/lib*/liblua.a) liblua5.4.a)
+CUDA_ARCHS   = 80 90
+CLANG_FORMAT = $(or $(shell command -v clang-format-14),clang-format)
+CFLAGS       = -g
+# SAN=address, SAN=thread and SAN=coverage build in folders of their own.
+SAN          =
+
+# What Debian and Ubuntu call the things that we need, and those that serve if present.
+DEPS_BUILD  := gcc make liblua5.4-dev zlib1g-dev
+DEPS_TEST   := lua5.4 lua-busted
+DEPS_DEMO   := dataset-fashion-mnist
+DEPS_LINT   := clang-format-14 lua-check
+DEPS_WANTED := libdnnl-dev libopenblas0-pthread libedit2
+
+# ---- folders and flags -----------------------------------------------------------------
+B_          := build
+B_address   := build/asan
+B_thread    := build/tsan
+B_coverage  := build/cov
+SAN_address  = -fsanitize=address,undefined -fno-sanitize-recover=undefined \
+               -fno-omit-frame-pointer
+SAN_thread   = -fsanitize=thread -fno-omit-frame-pointer
+SAN_coverage = --coverage
+B           := $(or $(B_$(SAN)),$(error SAN is one of address, thread, coverage))
+O           := $(B)/obj
+
+WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wdouble-promotion -Wmissing-prototypes -Werror
+# Never -ffast-math: NaN and infinities are values like others.
+MATH     := -fno-math-errno -fno-trapping-math -fwrapv
+INCLUDES  = -I. -I$(B)/gen -isystem $(LUA_INCDIR)
+COMPILE   = $(CC) -std=gnu11 -fopenmp -fPIC -fvisibility=hidden $(MATH) $(WARNINGS) \
+            $(INCLUDES) $(OPT) $(SAN_$(SAN)) $(CPPFLAGS) $(CFLAGS) -MMD -MP
+LINK      = $(CC) -fopenmp $(SAN_$(SAN)) $(LDFLAGS)
+LIBS      = -Wl,--as-needed -lmvec -lm -lz -ldl -lpthread
+
+# ---- sources ---------------------------------------------------------------------------
+ROWS_SRC := $(wildcard kernels/cpu/rows_*.c)
+KERN_SRC := $(filter-out $(ROWS_SRC),$(wildcard kernels/cpu/*.c))
+LIB_SRC  := $(wildcard runtime/core/*.c runtime/autograd/*.c runtime/bind/*.c)
+HOST_SRC := $(wildcard runtime/*.c)
+CUDA_SRC := $(wildcard kernels/cuda/*.cu)
+LUA_SRC  := $(filter-out lua/mytensor/meta.lua,$(wildcard lua/mytensor/*.lua \
+              lua/mytensor/*/*.lua lua/mytensor/*/*/*.lua))
+
+ROWS_OBJ := $(foreach isa,v1 v3 v4,$(ROWS_SRC:%.c=$(O)/%.$(isa).o))
+LIB_OBJ  := $(ROWS_OBJ) $(KERN_SRC:%.c=$(O)/%.o) $(LIB_SRC:%.c=$(O)/%.o) \
+            $(O)/embedded.o
+HOST_OBJ := $(HOST_SRC:%.c=$(O)/%.o)
+CUDA_OBJ := $(CUDA_SRC:%.cu=$(O)/%.cu.o)
+PLUGIN   := $(if $(and $(CUDA_SRC),$(NVCC)),$(B)/mytensor_cuda.so)
+VERSION  := $(or $(shell sed -n 's/^\#define MT_VERSION  *"\(.*\)".*/\1/p' \
+              runtime/mytensor.h 2>/dev/null),0.0.0)
+
+.DEFAULT_GOAL := all
+.DELETE_ON_ERROR:
+.SUFFIXES:
+.PHONY: all module plugin objects FORCE
+
+ifeq ($(and $(wildcard runtime/bind/embedded.h),$(wildcard runtime/mtlua.c)),)
+LIB_OBJ := $(filter-out $(O)/embedded.o,$(LIB_OBJ))
+all: objects
+	@echo "runtime/bind/embedded.h or runtime/mtlua.c is not there: nothing is linked"
+endif
+all: $(if $(wildcard runtime/bind/embedded.h),$(B)/mtlua module plugin) ## build the host, the module and, with nvcc, the plugin
+module: $(B)/mytensor.so
+objects: $(LIB_OBJ) $(HOST_OBJ)
+plugin: $(PLUGIN)
+	$(if $(CUDA_SRC),$(if $(NVCC),,@echo "no nvcc here: the CUDA plugin is not built"))
+
+# ---- compiling -------------------------------------------------------------------------
+Q   := $(if $(V),,@)
+say  = $(if $(V),,@printf '  %-5s %s\n' '$(1)' '$(2)')
+
+# Standard input becomes the target, which is touched only when its content changes.
+update = mkdir -p $(@D) && cat > $@.new && \
+         if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+$(B)/gen/flags: FORCE
+	@echo '$(COMPILE) $(NVCC) $(CUDA_ARCHS)' | { $(update); }
+$(B)/gen/objects: FORCE
+	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(LIBS)' | { $(update); }
+$(B)/gen/modules: FORCE
+	@echo '$(LUA_SRC)' | { $(update); }
+
+# The plugin and the core must have been built from the same contract.
+CONTRACT := $(wildcard kernels/kernel.h kernels/words.h kernels/ops.def)
+$(B)/gen/contract.h: $(CONTRACT) $(B)/gen/flags
+	@sum=$$(cat $(CONTRACT) /dev/null | sha256sum | cut -c1-16); \
+	{ echo '/* contract.h -- checksum of kernel.h, words.h and ops.def. Generated. */'; \
+	  echo "#define MT_CONTRACT_CHECKSUM 0x$${sum}ull"; } | { $(update); }
+
+# Every Lua file as a byte array: mytensor/nn/init.lua is the module mytensor.nn.
+$(B)/gen/embedded.c: $(LUA_SRC) $(B)/gen/modules
+	$(call say,EMBED,$@)
+	@mkdir -p $(@D); { \
+	echo '/* embedded.c -- the Lua files of the module. Generated. */'; \
+	echo '#include "runtime/bind/embedded.h"'; \
+	n=0; for f in $(LUA_SRC); do n=$$((n + 1)); \
+	  echo "static const unsigned char f$$n[] = {"; \
+	  od -An -v -tu1 "$$f" | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; done; \
+	echo 'const mt_embedded mt_embedded_files[] = {'; \
+	n=0; for f in $(LUA_SRC); do n=$$((n + 1)); \
+	  m=$$(echo "$$f" | sed 's,^lua/,,; s,\.lua$$,,; s,/init$$,,; s,/,.,g'); \
+	  echo "{\"$$m\", (const char *)f$$n, sizeof f$$n - 1},"; done; \
+	echo '{NULL, NULL, 0}};'; } > $@
+
+$(O)/embedded.o: $(B)/gen/embedded.c $(B)/gen/flags
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -c -o $@ $<
+
+$(O)/kernels/%.o: OPT = $(if $(SAN),-O1,-O3)
+$(O)/%.o: OPT = $(if $(SAN),-O1,-O2)
+$(O)/%.o: %.c $(B)/gen/flags | $(B)/gen/contract.h
+	$(call say,CC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(COMPILE) -c -o $@ $<
+
+# Row loops: one object for each level of x86-64, chosen at run time; without contraction
+# all of them give the same results.
+define rows_rule
+$(O)/kernels/cpu/rows_%.$(1).o: kernels/cpu/rows_%.c $(B)/gen/flags | $(B)/gen/contract.h
+	$$(call say,CC,$$< ($(1)))
+	@mkdir -p $$(@D)
+	$(Q)$$(COMPILE) -ffp-contract=off -march=$(2) -DMT_ISA=$(1) -c -o $$@ $$<
+endef
+$(eval $(call rows_rule,v1,x86-64))
+$(eval $(call rows_rule,v3,x86-64-v3))
+$(eval $(call rows_rule,v4,x86-64-v4))
+
+NVFLAGS = -std=c++17 -O3 -I. -I$(B)/gen -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+          -Werror all-warnings -MMD -MP \
+          $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
+          -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
+$(O)/%.cu.o: %.cu $(B)/gen/flags | $(B)/gen/contract.h
+	$(call say,NVCC,$<)
+	@mkdir -p $(@D)
+	$(Q)$(NVCC) $(NVFLAGS) -c -o $@ $<
+
+-include $(patsubst %.o,%.d,$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ))
+
+# ---- linking ---------------------------------------------------------------------------
+# The host exports Lua's API, for other C modules; the module leaves it to its loader.
+$(B)/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -o $@ -Wl,-E $(HOST_OBJ) $(LIB_OBJ) \
+	  -Wl,--whole-archive $(LUA_STATIC) -Wl,--no-whole-archive $(LIBS)
+
+$(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -shared -o $@ $(LIB_OBJ) -Wl,--exclude-libs,ALL $(LIBS)
+
+$(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
+	$(call say,LINK,$@)
+	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) -lcublas -lcublasLt
+
+# ---- running ---------------------------------------------------------------------------
+# deps can change what the settings above find: what follows it is a make of its own.
+.PHONY: demo test test-cuda test-asan test-tsan test-gc bench coverage
+AGAIN   = @$(MAKE) --no-print-directory
+SPECS   = spec/run.lua
+
+demo: ## install what is missing, build, train a network on Fashion-MNIST
+	$(AGAIN) deps NEED="$(DEPS_BUILD) $(DEPS_DEMO)"
+	$(AGAIN) all
+	build/mtlua examples/fashion_mnist.lua
+
+test: deps ## install what is missing, build, run the specs in the host and in lua5.4
+	$(AGAIN) all
+	build/mtlua $(SPECS)
+	LUA_CPATH='build/?.so;;' $(LUA) $(SPECS)
+
+test-gc: ## op, view, autograd and error specs with a collector that never rests
+	$(AGAIN) all
+	MYTENSOR_GC_STRESS=1 build/mtlua $(SPECS) ops views autograd errors
+
+test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
+	$(AGAIN) SAN=address build/asan/mtlua
+	ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
+	  build/asan/mtlua $(SPECS)
+
+test-tsan: ## the specs under ThreadSanitizer
+	$(AGAIN) SAN=thread build/tsan/mtlua
+	build/tsan/mtlua $(SPECS)
+
+test-cuda: ## the specs on the GPU; a machine without one fails
+	@$(if $(CUDA_SRC),:,echo "test-cuda: this tree has no CUDA kernels yet"; exit 1)
+	$(AGAIN) all
+	MYTENSOR_REQUIRE_CUDA=1 build/mtlua $(SPECS)
+
+bench: ## measure the kernels
+	@$(if $(wildcard spec/bench.lua),:,echo "bench: this tree has no benchmarks yet"; exit 1)
+	$(AGAIN) all
+	build/mtlua spec/bench.lua
+
+coverage: ## which lines of C the specs run
+	$(AGAIN) SAN=coverage build/cov/mtlua
+	build/cov/mtlua $(SPECS)
+
+# ---- installing ------------------------------------------------------------------------
+.PHONY: deps install embed
+NEED = $(DEPS_BUILD) $(DEPS_TEST)
+deps: ## install what building and testing need (Debian, Ubuntu)
+	@if ! command -v dpkg-query >/dev/null; then \
+	  for f in $(LUA_INCDIR)/lua.h $(LUA_STATIC) /usr/include/zlib.h; do \
+	    [ -e "$$f" ] || { echo "missing: $$f; packages on Debian: $(NEED)"; exit 1; }; \
+	  done; exit 0; \
+	fi; \
+	have=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(NEED) 2>/dev/null | \
+	  sed -n 's/ installed$$//p' | tr '\n' ' '); \
+	missing=; for p in $(NEED); do case " $$have" in *" $$p "*) ;; \
+	  *) missing="$$missing $$p";; esac; done; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ $$(id -u) = 0 ]; then sudo=; elif sudo -n true 2>/dev/null; then sudo="sudo -n"; \
+	else echo "these packages are missing; please type"; \
+	  echo "  sudo apt-get install$$missing"; exit 1; fi; \
+	echo "installing$$missing"; export DEBIAN_FRONTEND=noninteractive; \
+	$$sudo apt-get -q update && \
+	for p in $(DEPS_WANTED); do \
+	  if apt-cache show $$p >/dev/null 2>&1; then missing="$$missing $$p"; fi; done && \
+	$$sudo apt-get -q install -y --no-install-recommends $$missing
+
+# ---- keeping house ---------------------------------------------------------------------
+.PHONY: lint format docs clean help
+GENDOCS   = spec/support/gendocs.lua
+GENERATED = kernels/OPS.md lua/API.md lua/mytensor/meta.lua
+C_FILES   = $(shell git ls-files '*.c' '*.h' '*.inc' '*.cu' '*.cuh')
+docs: all ## generate kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
+	$(B)/mtlua $(GENDOCS)
+
+format: ## let clang-format rewrite the C and CUDA files
+	$(CLANG_FORMAT) -i $(C_FILES)
+
+clean: ## remove build/
+	rm -rf build
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' Makefile | \
+	  while IFS='|' read -r t d; do printf '%-18s %s\n' "$$t" "$$d"; done
