@@ -1,0 +1,50 @@
+/* runtime/core/context.h -- what belongs to one Lua state: defaults, random state, grad
+** mode, fault word; and the process-wide memory counters. */
+#ifndef MT_CONTEXT_H
+#define MT_CONTEXT_H
+
+#include "runtime/core/tensor.h"
+
+struct mt_context {
+  mt_dtype default_dtype; /* float32 or float64 (half types allowed) */
+  mt_device default_device;
+  bool grad_enabled;
+  bool anomaly;       /* mt.detect_anomaly: name the op whose gradient is NaN */
+  bool deterministic; /* mt.set_deterministic */
+  uint64_t seed;
+  uint64_t position; /* Philox position of the next call that draws */
+  mt_fault fault[MT_NKINDS];
+  size_t gc_debt; /* bytes allocated since bind last stepped the collector */
+  /* Set by bind: a full Lua collection, when memory is exhausted. */
+  void (*collect)(mt_context *ctx);
+  void *lua; /* bind's own */
+};
+
+void mt_context_init(mt_context *ctx);
+
+/* Counters of one device kind; the keys of mt.memory_stats(). */
+typedef struct mt_memory {
+  int64_t live_tensors, live_bytes, cached_bytes, peak_bytes, allocations, frees,
+      limit_bytes;
+} mt_memory;
+mt_memory mt_memory_stats(mt_device device);
+void mt_memory_reset_peak(mt_device device);
+/* 0: back to the default, 90% of what the machine or its cgroup has. */
+void mt_memory_set_limit(mt_device device, int64_t bytes);
+void mt_memory_empty_cache(mt_device device);
+
+/* Threads of all kernels of the process; n >= 1. */
+void mt_set_num_threads(int n);
+int mt_get_num_threads(void);
+
+/* The backend of a device; NULL and an error text if it is not there. */
+const mt_backend *mt_backend_of(mt_device device);
+
+/* Raw blocks from the caching allocator (64-byte aligned). On exhaustion: release the
+** cache, ctx->collect, once more, then MT_EMEMORY with requested / allocated / cached /
+** free bytes and the device. ctx may be NULL (no collection). */
+mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes,
+                         void **p /* [out] */);
+void mt_block_free(mt_device device, void *p, size_t bytes);
+
+#endif

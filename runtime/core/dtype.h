@@ -1,0 +1,29 @@
+/* runtime/core/dtype.h -- sizes, names and promotion of element types. */
+#ifndef MT_DTYPE_H
+#define MT_DTYPE_H
+
+#include "runtime/core/status.h"
+
+/* What a row's dtypes column allows. */
+typedef enum mt_dtypes { MT_CLASS_FLOAT, MT_CLASS_ANY, MT_CLASS_NUMBER, MT_CLASS_INT } mt_dtypes;
+
+size_t mt_dtype_size(mt_dtype d);        /* bytes */
+const char *mt_dtype_name(mt_dtype d);   /* "float32" */
+/* Accepts "float32", "float", "double", "half", "long", "int", "byte", ... */
+int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);
+
+/* PyTorch's type of a op b where neither is a wrapped number. */
+mt_dtype mt_dtype_promote(mt_dtype a, mt_dtype b);
+
+float mt_half_to_float(uint16_t h);
+uint16_t mt_float_to_half(float f);      /* round to nearest even */
+float mt_bfloat_to_float(uint16_t h);
+uint16_t mt_float_to_bfloat(float f);    /* round to nearest even */
+
+/* One element at p as a double, or as an int64 (saturating, NaN 0), and back. */
+double mt_load_f64(mt_dtype d, const void *p);
+int64_t mt_load_i64(mt_dtype d, const void *p);
+void mt_store_f64(mt_dtype d, void *p, double x);
+void mt_store_i64(mt_dtype d, void *p, int64_t x);
+
+#endif

@@ -1,0 +1,37 @@
+/* runtime/core/formula.h -- parser of the formulas of ops.def: text to a small tree. */
+#ifndef MT_FORMULA_H
+#define MT_FORMULA_H
+
+#include <stdbool.h>
+#include "runtime/core/status.h"
+
+typedef enum mt_expr_kind {
+  MT_EXPR_NAME,   /* x y a b c g or an attribute */
+  MT_EXPR_NUMBER, /* 3 or num(0.5) */
+  MT_EXPR_CALL,   /* word(args) */
+  MT_EXPR_NEG,
+  MT_EXPR_ADD,
+  MT_EXPR_SUB,
+  MT_EXPR_MUL,
+  MT_EXPR_DIV
+} mt_expr_kind;
+
+#define MT_EXPR_MAX_ARGS 4
+
+typedef struct mt_expr {
+  mt_expr_kind kind;
+  bool whole;    /* NUMBER: written without num() */
+  double number; /* NUMBER */
+  char name[24]; /* NAME, CALL */
+  int nargs;
+  struct mt_expr *arg[MT_EXPR_MAX_ARGS]; /* operands, left to right */
+} mt_expr;
+
+/* Parse text. MT_EARG with the position (from 1) of the first error; text may come from
+** users: depth and length are limited. *out is freed by mt_expr_free. */
+mt_status mt_formula_parse(const char *text, mt_expr **out /* [out] */);
+void mt_expr_free(mt_expr *e);
+/* Is name used anywhere in e? */
+bool mt_expr_uses(const mt_expr *e, const char *name);
+
+#endif

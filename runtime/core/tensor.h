@@ -1,0 +1,92 @@
+/* runtime/core/tensor.h -- tensors and their storage: reference counts, views, geometry. */
+#ifndef MT_TENSOR_H
+#define MT_TENSOR_H
+
+#include <stdbool.h>
+#include "runtime/core/dtype.h"
+
+typedef struct mt_context mt_context;
+typedef struct mt_autograd mt_autograd; /* runtime/autograd's part of a tensor */
+
+typedef enum mt_device_kind { MT_CPU, MT_CUDA, MT_NKINDS } mt_device_kind;
+
+typedef struct mt_device {
+  int8_t kind;  /* mt_device_kind */
+  int8_t index; /* from 0, as CUDA counts; 0 on the CPU */
+} mt_device;
+
+/* Memory shared by a tensor and its views. version counts writes: autograd compares it. */
+typedef struct mt_storage {
+  int refs; /* atomic */
+  uint32_t version;
+  mt_device device;
+  void *data;
+  size_t bytes;
+  void (*release)(void *user, void *data); /* NULL: the caching allocator's */
+  void *user;
+} mt_storage;
+
+typedef struct mt_tensor {
+  mt_view v; /* v.data = storage->data + offset * size */
+  int refs;  /* atomic */
+  bool wrapped; /* a Lua number: does not promote within its kind */
+  mt_storage *storage;
+  int64_t offset;        /* elements from the start of storage */
+  mt_autograd *autograd; /* NULL: takes no part */
+} mt_tensor;
+
+/* Reference counting. mt_release(NULL) is allowed. The last release frees the autograd
+** part through the hook that runtime/autograd sets, without recursion. */
+mt_tensor *mt_retain(mt_tensor *t);
+void mt_release(mt_tensor *t);
+extern void (*mt_autograd_release)(mt_autograd *part);
+
+/* New contiguous tensor with uninitialised elements.
+** MT_ESHAPE: too many dims, a negative size, or a product that overflows. */
+mt_status mt_empty(mt_context *ctx, mt_dtype dtype, mt_device device, int ndim,
+                   const int64_t *shape, mt_tensor **out /* [out] */);
+/* 0-dim CPU tensors made of a number; wrapped. Cheap. */
+mt_status mt_scalar_f64(mt_context *ctx, double x, mt_tensor **out /* [out] */);
+mt_status mt_scalar_i64(mt_context *ctx, int64_t x, mt_tensor **out /* [out] */);
+mt_status mt_scalar_bool(mt_context *ctx, bool x, mt_tensor **out /* [out] */);
+/* A tensor over memory of the caller; release(user, data) runs when nothing uses it.
+** It runs, too, when this fails. */
+mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device device,
+                       int ndim, const int64_t *shape,
+                       void (*release)(void *user, void *data), void *user,
+                       mt_tensor **out /* [out] */);
+/* Another tensor over t's storage with this geometry (strides and offset in elements).
+** MT_EARG: it would reach outside the storage. The autograd part is not shared. */
+mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
+                   int64_t offset, mt_tensor **out /* [out] */);
+
+static inline mt_dtype mt_dtype_of(const mt_tensor *t) { return t->v.dtype; }
+static inline mt_device mt_device_of(const mt_tensor *t) { return t->storage->device; }
+static inline bool mt_same_device(mt_device a, mt_device b) {
+  return a.kind == b.kind && a.index == b.index;
+}
+const char *mt_device_name(mt_device d); /* "cpu", "cuda:0" */
+/* "cpu", "cuda", "cuda:1", "auto" (-> current or 0). Only parses. */
+mt_status mt_device_parse(const char *name, mt_device *d /* [out] */);
+
+int64_t mt_numel(const mt_view *v);
+bool mt_is_contiguous(const mt_view *v);
+bool mt_same_shape(const mt_view *a, const mt_view *b);
+/* Row-major strides of a shape. */
+void mt_default_strides(int ndim, const int64_t *shape, int64_t *stride /* [out] */);
+/* The product of sizes. MT_ESHAPE: a negative size, or more than INT64_MAX bytes. */
+mt_status mt_shape_numel(int ndim, const int64_t *shape, size_t element_bytes,
+                         int64_t *numel /* [out] */);
+/* NumPy's broadcast of a with *shape, in place. MT_ESHAPE names both shapes. */
+mt_status mt_broadcast(int *ndim, int64_t *shape, const mt_view *with);
+/* v seen in a larger shape (stride 0 where it repeats). The shape must fit. */
+mt_view mt_view_expand(const mt_view *v, int ndim, const int64_t *shape);
+/* The shape as "[2, 3]" in a rotating thread-local buffer (8 are alive at once). */
+const char *mt_shape_text(int ndim, const int64_t *shape);
+const char *mt_view_text(const mt_view *v);
+/* Does a view reach one element by two indices (an expanded tensor)? */
+bool mt_overlaps_itself(const mt_view *v);
+/* May two views of one storage touch the same byte? Conservative: true when unsure. */
+bool mt_may_overlap(const mt_tensor *a, const mt_tensor *b);
+
+#endif
