@@ -172,8 +172,12 @@ static void set_completion(void) {
   find("rl_insert_text", &editor.insert_text);
   find("rl_completion_append_character", &editor.completion_append);
   find("rl_attempted_completion_over", &editor.completion_is_ours);
-  if (find("rl_completer_word_break_characters", &breaks)) {
-    *breaks = " \t\n\"'`\\@$><=;|&{}()[]+-*/%^~#,.:!";
+  for (int i = 0; i < 2; i++) { /* libedit looks at the second */
+    if (find(i == 0 ? "rl_completer_word_break_characters"
+                    : "rl_basic_word_break_characters",
+             &breaks)) {
+      *breaks = " \t\n\"'`\\@$><=;|&{}()[]+-*/%^~#,.:!";
+    }
   }
   if (find("rl_readline_name", &program)) *program = "mtlua";
   *attempt = complete_word;
@@ -197,8 +201,8 @@ void mth_edit_open(lua_State *L, mth_completer *complete) {
     find("rl_callback_handler_install", &editor.callback_install);
     find("rl_callback_handler_remove", &editor.callback_remove);
     find("rl_callback_read_char", &editor.callback_read);
-    set_int("rl_catch_signals", 0);
   }
+  set_int("rl_catch_signals", 0); /* libedit would pass them on to the process group */
   set_completion();
   void (*using_history)(void);
   if (find("using_history", &using_history)) using_history();

@@ -36,11 +36,17 @@ static const char interrupt_message[] = "interrupted!";
 
 static void on_interrupt(int sig);
 
+/* Without SA_RESTART, so that a read that waits for input ends too. */
+static void catch_interrupts(struct sigaction *before) {
+  struct sigaction ours = {.sa_handler = on_interrupt};
+  sigaction(SIGINT, &ours, before);
+}
+
 static void interrupt_hook(lua_State *L, lua_Debug *ar) {
   (void)ar;
   lua_sethook(L, NULL, 0, 0);
   raising = 1;
-  signal(SIGINT, on_interrupt);
+  catch_interrupts(NULL);
   luaL_error(L, "%s", interrupt_message);
 }
 
@@ -70,9 +76,10 @@ int mth_call(lua_State *L, int narg, int nres) {
   lua_insert(L, base);
   interrupted = raising = 0;
   signal_state = L;
-  signal(SIGINT, on_interrupt);
+  struct sigaction before;
+  catch_interrupts(&before);
   const int status = lua_pcall(L, narg, nres, base);
-  signal(SIGINT, SIG_DFL);
+  sigaction(SIGINT, &before, NULL);
   if (lua_gethook(L) == interrupt_hook) lua_sethook(L, NULL, 0, 0); /* came too late */
   lua_remove(L, base);
   return status;
