@@ -59,8 +59,9 @@ function repl.show_values(...)
 end
 
 local keywords = {
-  "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto", "if",
-  "in", "local", "nil", "not", "or", "repeat", "return", "then", "true", "until", "while",
+  "and", "break", "do", "else", "elseif", "end", "false", "for", "function", "goto",
+  "if", "in", "local", "nil", "not", "or", "repeat", "return", "then", "true", "until",
+  "while",
 }
 
 -- Calls visit(name, value) for what can be written after `object.`, each name once.
@@ -117,8 +118,8 @@ local function evaluate(path)
   return value
 end
 
---- What may stand for the name at the end of a line: globals and keywords, or the fields
---- and methods of what stands before `.` or `:`.
+--- What may stand for the name at the end of a line: globals and keywords, or the
+--- fields and methods of what stands before `.` or `:`.
 --- @param line string
 --- @return string[] names, functions with an opening parenthesis
 function repl.complete(line)
