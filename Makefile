@@ -7,6 +7,7 @@ CC           = gcc
 NVCC         = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command -v nvcc))
 PREFIX       = /usr/local
 DESTDIR      =
+MODULE_DIR   = $(PREFIX)/lib/lua/5.4
 LUA          = lua5.4
 LUA_INCDIR   = $(firstword $(wildcard /usr/include/lua5.4 /usr/local/include/lua5.4) \
                  $(wildcard /usr/include/lua-5.4) /usr/local/include)
@@ -90,7 +91,9 @@ update = mkdir -p $(@D) && cat > $@.new && \
          if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 $(B)/gen/flags: FORCE
-	@echo '$(COMPILE) $(NVCC) $(CUDA_ARCHS)' | { $(update); }
+	@echo '$(COMPILE)' | { $(update); }
+$(B)/gen/nvflags: FORCE
+	@echo '$(NVCC) $(NVFLAGS)' | { $(update); }
 $(B)/gen/objects: FORCE
 	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(LIBS)' | { $(update); }
 $(B)/gen/modules: FORCE
@@ -145,7 +148,7 @@ NVFLAGS = -std=c++17 -O3 -I. -I$(B)/gen -Xcompiler -fPIC,-fvisibility=hidden,-Wa
           -Werror all-warnings -MMD -MP \
           $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
           -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-$(O)/%.cu.o: %.cu $(B)/gen/flags | $(B)/gen/contract.h
+$(O)/%.cu.o: %.cu $(B)/gen/nvflags | $(B)/gen/contract.h
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVFLAGS) -c -o $@ $<
@@ -161,7 +164,7 @@ $(B)/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
 
 $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
-	$(Q)$(LINK) -shared -o $@ $(LIB_OBJ) -Wl,--exclude-libs,ALL $(LIBS)
+	$(Q)$(LINK) -shared -Wl,-soname,mytensor.so -o $@ $(LIB_OBJ) -Wl,--exclude-libs,ALL $(LIBS)
 
 $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
@@ -170,8 +173,12 @@ $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
 .PHONY: demo test test-cuda test-asan test-tsan test-gc bench coverage
+# Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
+ifneq ($(filter-out all module objects plugin build/%,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
 
 demo: ## install what is missing, build, train a network on Fashion-MNIST
 	$(AGAIN) deps NEED="$(DEPS_BUILD) $(DEPS_DEMO)"
@@ -185,7 +192,7 @@ test: deps ## install what is missing, build, run the specs in the host and in l
 
 test-gc: ## op, view, autograd and error specs with a collector that never rests
 	$(AGAIN) all
-	MYTENSOR_GC_STRESS=1 build/mtlua $(SPECS) ops views autograd errors
+	MYTENSOR_GC_STRESS=1 build/mtlua $(SPECS)
 
 test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(AGAIN) SAN=address build/asan/mtlua
@@ -206,12 +213,19 @@ bench: ## measure the kernels
 	$(AGAIN) all
 	build/mtlua spec/bench.lua
 
-coverage: ## which lines of C the specs run
+coverage: ## run the specs, print for each C file how many of its lines they reach
+	@find build/cov -name '*.gcda' -delete 2>/dev/null || true
 	$(AGAIN) SAN=coverage build/cov/mtlua
 	build/cov/mtlua $(SPECS)
+	@find build/cov -name '*.gcda' -exec gcov -n {} + 2>/dev/null | \
+	  sed -n "s/^File '\(.*\)'/\1/p; s/^Lines executed:\(.*\)% of \(.*\)/\1 \2/p" | \
+	  awk '/^[0-9.]+ [0-9]+$$/ { if (f ~ /^(kernels|runtime)/) { \
+	    printf("%6.1f%% of %5d  %s\n", $$1, $$2, f) | "sort -n"; n += $$2; hit += $$1 * $$2 } f = ""; next } \
+	    { f = $$1 } END { close("sort -n"); \
+	    printf "%6.1f%% of %5d  in all\n", n ? hit / n : 0, n }'
 
 # ---- installing ------------------------------------------------------------------------
-.PHONY: deps install embed
+.PHONY: deps print-deps install install-module embed bundle
 NEED = $(DEPS_BUILD) $(DEPS_TEST)
 deps: ## install what building and testing need (Debian, Ubuntu)
 	@if ! command -v dpkg-query >/dev/null; then \
@@ -232,6 +246,38 @@ deps: ## install what building and testing need (Debian, Ubuntu)
 	for p in $(DEPS_WANTED); do \
 	  if apt-cache show $$p >/dev/null 2>&1; then missing="$$missing $$p"; fi; done && \
 	$$sudo apt-get -q install -y --no-install-recommends $$missing
+
+print-deps:
+	@echo $(DEPS_BUILD) $(DEPS_TEST) $(DEPS_DEMO) $(DEPS_LINT)
+
+install-module:
+	$(AGAIN) module
+	install -d $(DESTDIR)$(MODULE_DIR)
+	install -m 755 build/mytensor.so $(if $(PLUGIN),$(PLUGIN)) $(DESTDIR)$(MODULE_DIR)
+
+install: install-module ## install under PREFIX (and DESTDIR): host, module, manual
+	$(AGAIN) all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/include \
+	  $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/share/man/man1
+	install -m 755 build/mtlua $(DESTDIR)$(PREFIX)/bin
+	install -m 644 runtime/mytensor.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 runtime/mtlua.1 $(DESTDIR)$(PREFIX)/share/man/man1
+	printf '%s\n' 'prefix=$(PREFIX)' 'includedir=$${prefix}/include' \
+	  'moduledir=$(MODULE_DIR)' '' 'Name: mytensor' \
+	  'Description: tensors and automatic differentiation for programs that embed Lua' \
+	  'Version: $(VERSION)' 'Cflags: -I$${includedir}' \
+	  'Libs: -L$${moduledir} -Wl,-rpath,$${moduledir} -l:mytensor.so' \
+	  >$(DESTDIR)$(PREFIX)/lib/pkgconfig/mytensor.pc
+
+embed: ## build and run examples/embed: a C program with Lua and mytensor inside
+	$(AGAIN) module
+	$(CC) $(WARNINGS) -O2 -Iruntime -isystem $(LUA_INCDIR) -o build/embed \
+	  examples/embed/embed.c -Wl,-E -Wl,--whole-archive $(LUA_STATIC) \
+	  -Wl,--no-whole-archive -Lbuild -l:mytensor.so -Wl,-rpath,'$$ORIGIN' -lm -ldl
+	build/embed
+
+bundle: ## one archive with the host and the libraries that it can use
+	@echo "bundle: not there yet; build/mtlua alone can be copied"; exit 1
 
 # ---- keeping house ---------------------------------------------------------------------
 
