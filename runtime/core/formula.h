@@ -34,4 +34,9 @@ void mt_expr_free(mt_expr *e);
 /* Is name used anywhere in e? */
 bool mt_expr_uses(const mt_expr *e, const char *name);
 
+/* An unsigned decimal number at the start of s, whatever the locale. Returns where it
+** ends; NULL: none, or too large. whole: neither a point nor an exponent. */
+const char *mt_number_parse(const char *s, double *x /* [out] */,
+                            bool *whole /* [out] */);
+
 #endif

@@ -41,10 +41,10 @@ typedef enum mt_param_type {
 typedef struct mt_param {
   char name[20];
   mt_param_type type;
-  int slot;           /* position among the inputs, or among the attributes */
+  int slot; /* position among the inputs, or among the attributes */
   bool required;
-  mt_attr preset;     /* of an attribute that is not given; n = -1: none */
-  char choices[48];   /* "mean|sum|none" */
+  mt_attr preset;   /* of an attribute that is not given; n = -1: none */
+  char choices[48]; /* "mean|sum|none" */
 } mt_param;
 
 #define MT_MAX_PARAMS 12
@@ -80,9 +80,9 @@ struct mt_opinfo {
   const char *name, *doc;
   const char *signature;  /* of CUSTOM, RANDOM, VIEW, COMPOSITE; made for the others */
   const char *formula[4]; /* value, then the gradients; elementwise rows */
-  mt_rule rule;           /* NULL: COMPOSITE */
-  bool differentiable;    /* some gradient flows (set from the table; COMPOSITE: true) */
-  bool inplace;           /* has a name_ form: y has x's shape and dtype */
+  mt_rule rule;           /* NULL: COMPOSITE and elementwise rows */
+  bool differentiable;    /* some gradient flows */
+  bool inplace;           /* has a name_ form ("-> y!"): y has x's shape and dtype */
   bool internal;          /* its name begins with _ */
   int nparams;
   mt_param param[MT_MAX_PARAMS];
@@ -93,6 +93,8 @@ struct mt_opinfo {
 
 /* Never NULL for 0 <= op < MT_OP_COUNT. The table is parsed once per process. */
 const mt_opinfo *mt_op_info(mt_op op);
+/* MT_EINTERNAL: a signature of ops.def is malformed. */
+mt_status mt_op_table_check(void);
 /* -1: no such op. */
 int mt_op_find(const char *name);
 /* The parsed formula of an elementwise row (0: value, 1..3: gradients); NULL: NONE. */
@@ -100,7 +102,8 @@ const mt_expr *mt_op_formula(mt_op op, int which);
 
 /* Run one op without recording. in[nin] (NULL: optional, left out); attr in signature
 ** order, NULL: all presets (attr may be normalised by the rule: pass a copy).
-** out[i] non-NULL on entry: write there (in place; shape and dtype must be the result's;
+** out[i] non-NULL on entry: write there (in place; shape and dtype must be the
+*result's;
 ** bumps its version); NULL: a new tensor. The caller owns new ones.
 ** *position, if not NULL, gets the Philox position that a RANDOM row drew from. */
 mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
@@ -115,8 +118,9 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
                                mt_tensor **dx /* [out] */);
 
 /* One of mt_backend's calls over many tensors. Checks that all are on one device. */
-mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin, mt_tensor *const *in,
-                           int nout, mt_tensor *const *out, int nattr, const double *attr);
+mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
+                           mt_tensor *const *in, int nout, mt_tensor *const *out,
+                           int nattr, const double *attr);
 
 /* dst = src: broadcast, any dtypes, across devices. Checks; bumps dst's version. */
 mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src);
@@ -127,7 +131,8 @@ mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device de
 mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f /* [out] */,
                   int64_t *i /* [out] */);
 
-/* Fill attr[nattr] with an op's presets. */
+/* Fill attr[nattr] with an op's presets; dims from 0, but one that counts from the end
+** (-1) stays: the rule normalises it. */
 void mt_op_presets(mt_op op, mt_attr *attr /* [out] */);
 /* Attribute values for callers in C. */
 mt_attr mt_attr_i(int64_t x);
