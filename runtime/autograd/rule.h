@@ -4,12 +4,13 @@
 
 #include "runtime/autograd/calc.h"
 
-/* Shape of a recorded input or output, kept when its elements are not. */
+/* Geometry of a recorded input or output, kept when its elements are not. */
 typedef struct mt_meta {
   mt_dtype dtype;
   mt_device device;
   int ndim;
-  int64_t shape[MT_MAX_DIMS];
+  const int64_t *shape, *stride;
+  int64_t offset; /* elements from the start of its storage */
 } mt_meta;
 
 /* A rule computes dx[i] with the calc (recorded under create_graph). Results are
