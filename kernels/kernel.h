@@ -12,8 +12,8 @@
 extern "C" {
 #endif
 
-#define MT_MAX_DIMS 12
-#define MT_MAX_ATTRS 10
+#define MT_MAX_DIMS    12
+#define MT_MAX_ATTRS   10
 #define MT_MAX_OUTPUTS 3
 
 typedef enum mt_status {
@@ -46,14 +46,15 @@ typedef enum mt_dtype {
   MT_NDTYPES
 } mt_dtype;
 
-#define MT_BIT(dtype)    (1u << (dtype))
-#define MT_HALF_MASK     (MT_BIT(MT_F16) | MT_BIT(MT_BF16))
-#define MT_FLOAT32_64    (MT_BIT(MT_F32) | MT_BIT(MT_F64))
-#define MT_FLOAT_MASK    (MT_FLOAT32_64 | MT_HALF_MASK)
-#define MT_INT_MASK      (MT_BIT(MT_I64) | MT_BIT(MT_I32) | MT_BIT(MT_I16) | MT_BIT(MT_I8) | MT_BIT(MT_U8))
-#define MT_ALL_MASK      (MT_FLOAT_MASK | MT_INT_MASK | MT_BIT(MT_BOOL))
-#define MT_IS_FLOAT(d)   ((MT_FLOAT_MASK >> (d)) & 1u)
-#define MT_IS_INT(d)     ((MT_INT_MASK >> (d)) & 1u)
+#define MT_BIT(dtype) (1u << (dtype))
+#define MT_HALF_MASK  (MT_BIT(MT_F16) | MT_BIT(MT_BF16))
+#define MT_FLOAT32_64 (MT_BIT(MT_F32) | MT_BIT(MT_F64))
+#define MT_FLOAT_MASK (MT_FLOAT32_64 | MT_HALF_MASK)
+#define MT_INT_MASK \
+  (MT_BIT(MT_I64) | MT_BIT(MT_I32) | MT_BIT(MT_I16) | MT_BIT(MT_I8) | MT_BIT(MT_U8))
+#define MT_ALL_MASK    (MT_FLOAT_MASK | MT_INT_MASK | MT_BIT(MT_BOOL))
+#define MT_IS_FLOAT(d) ((MT_FLOAT_MASK >> (d)) & 1u)
+#define MT_IS_INT(d)   ((MT_INT_MASK >> (d)) & 1u)
 
 typedef struct mt_view {
   char *data; /* the first element: offset applied */
@@ -112,14 +113,16 @@ typedef struct mt_entry {
 /* Calls over many tensors at once: a whole parameter list is one call. n = number of
 ** parameters; all of one float dtype, out[i], in[i] of one shape, written in place. */
 typedef enum mt_many {
-  MT_MANY_SGD, /* in = grads (n), out = {params (n), momenta (n) or none}; attr f: lr,
-               ** momentum, dampening, weight_decay, nesterov (0 or 1), first (1: momenta
-               ** are not set yet and become the gradient) */
+  MT_MANY_SGD,  /* in = grads (n), out = {params (n), momenta (n) or none}; attr f: lr,
+                ** momentum, dampening, weight_decay, nesterov (0 or 1), first (1:
+                *momenta
+                ** are not set yet and become the gradient) */
   MT_MANY_ADAM, /* in = grads (n), out = {params, averages, averages of squares} (3 n);
                 ** attr f: step from 1, lr, beta1, beta2, epsilon, weight_decay,
                 ** decoupled (1: AdamW) */
-  MT_MANY_SQUARE_SUM, /* in = tensors (n), out = {0-dim float32 or 64}: sum of squares */
-  MT_MANY_SCALE,      /* in = {0-dim factor}, out = tensors (n): each times the factor */
+  MT_MANY_SQUARE_SUM, /* in = tensors (n), out = {0-dim float32 or 64}: sum of squares
+                       */
+  MT_MANY_SCALE, /* in = {0-dim factor}, out = tensors (n): each times the factor */
   MT_MANY_COUNT
 } mt_many;
 
@@ -129,8 +132,8 @@ typedef enum mt_many {
 ** not name; out[i] = gradient of input i, NULL where not wanted; all of one dtype
 ** and of the output's shape (inputs broadcast by stride 0). */
 typedef struct mt_backend {
-  const char *name;        /* "cpu", "cuda" */
-  const char *contract;    /* checksum of kernel.h, words.h and ops.def */
+  const char *name;     /* "cpu", "cuda" */
+  const char *contract; /* checksum of kernel.h, words.h and ops.def */
   const mt_entry *const *forward;
   const mt_entry *const *gradient;
   /* copy with conversion: in = {src}, out = {dst}; any strides, any two dtypes */

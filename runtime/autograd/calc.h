@@ -1,11 +1,13 @@
-/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it makes,
+/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it
+*makes,
 ** and remembers the first failure, so that rules read like formulas.
 **
 **   mt_calc c; mt_calc_begin(&c, ctx);
 **   mt_tensor *y = mt_c2(&c, MT_OP_mul, g, mt_c1(&c, MT_OP_exp, x));
 **   status = mt_calc_end(&c, 1, &y);   y is now a reference of the caller
 **
-** Once an op failed, or an operand is NULL, each further op gives NULL and does nothing. */
+** Once an op failed, or an operand is NULL, each further op gives NULL and does
+*nothing. */
 #ifndef MT_CALC_H
 #define MT_CALC_H
 
@@ -32,7 +34,8 @@ mt_tensor *mt_c1a(mt_calc *c, mt_op op, mt_tensor *x, int nattr, const mt_attr *
 /* Any op; optional inputs may be NULL here: in[i] with (optional >> i) & 1.
 ** Outputs beyond the first go to out[1..] if out is not NULL. */
 mt_tensor *mt_ca(mt_calc *c, mt_op op, int nin, mt_tensor *const *in, unsigned optional,
-                 int nattr, const mt_attr *attr, mt_tensor **out /* [out] [optional] */);
+                 int nattr, const mt_attr *attr,
+                 mt_tensor **out /* [out] [optional] */);
 mt_tensor *mt_cnum(mt_calc *c, double x); /* a wrapped number */
 /* Let the calc own t (a reference of the caller). */
 mt_tensor *mt_cown(mt_calc *c, mt_tensor *t);

@@ -21,12 +21,12 @@ typedef struct mt_grad_call {
   const mt_opinfo *op;
   const mt_attr *attr; /* as dispatch normalised them */
   int nin, nout;
-  mt_tensor *const *in;    /* saved inputs; NULL: not saved, or left out */
-  mt_tensor *const *out;   /* saved outputs; NULL: not saved */
-  mt_tensor *const *g;     /* gradient of each output; NULL: none came */
+  mt_tensor *const *in;  /* saved inputs; NULL: not saved, or left out */
+  mt_tensor *const *out; /* saved outputs; NULL: not saved */
+  mt_tensor *const *g;   /* gradient of each output; NULL: none came */
   const mt_meta *in_meta, *out_meta;
-  const bool *needs; /* per input: compute dx[i] only where set */
-  mt_tensor **dx;    /* [out] */
+  const bool *needs;       /* per input: compute dx[i] only where set */
+  mt_tensor **dx;          /* [out] */
   uint64_t seed, position; /* RANDOM rows: what the forward call drew from */
 } mt_grad_call;
 
@@ -47,7 +47,8 @@ struct mt_build_call {
 };
 typedef mt_status (*mt_build)(mt_build_call *c);
 
-/* By op: NULL for NONE, elementwise and composite rows / for rows that are not composite. */
+/* By op: NULL for NONE, elementwise and composite rows / for rows that are not
+ * composite. */
 const mt_grad_rule *mt_op_rule(mt_op op);
 mt_build mt_op_build(mt_op op);
 

@@ -14,9 +14,11 @@
 /* The context of this Lua state; it lives in the registry as long as the state. */
 mt_context *mtl_context(lua_State *L);
 /* First line of every binding that may allocate: steps Lua's collector for what earlier
-** calls allocated (DESIGN, section 6), before any argument is read. Returns the context. */
+** calls allocated (DESIGN, section 6), before any argument is read. Returns the
+*context. */
 mt_context *mtl_enter(lua_State *L);
-/* Raise mt_last_error() as a Lua error that names function fname. Its arg, if set, gives
+/* Raise mt_last_error() as a Lua error that names function fname. Its arg, if set,
+*gives
 ** "bad argument #arg to 'fname' (text)", counted as Lua does for method calls.
 ** MT_ELUA: rethrow the value that waits. Never returns. */
 int mtl_raise(lua_State *L, const char *fname);
@@ -34,7 +36,8 @@ void mtl_push_tensor(lua_State *L, mt_tensor *t);
 mt_tensor *mtl_check_tensor(lua_State *L, int arg, const char *fname);
 /* NULL if it is no tensor (or a freed one). */
 mt_tensor *mtl_to_tensor(lua_State *L, int arg);
-/* The tensor at arg; a number or boolean becomes a wrapped 0-dim one, which is left in the
+/* The tensor at arg; a number or boolean becomes a wrapped 0-dim one, which is left in
+*the
 ** stack at arg in its place, so that Lua owns it. */
 mt_tensor *mtl_check_operand(lua_State *L, int arg, const char *fname);
 
@@ -65,27 +68,28 @@ mtl_options mtl_check_options(lua_State *L, int arg, const char *fname);
 
 /* ---- op calls (ops.c) ---- */
 
-/* Parse the arguments of an op from stack position first on by its signature, run it, push
+/* Parse the arguments of an op from stack position first on by its signature, run it,
+*push
 ** the results; returns their number. fname: for errors. */
 int mtl_call_op(lua_State *L, mt_op op, int first, const char *fname);
 /* The in-place form; pushes the tensor at first. */
 int mtl_call_op_inplace(lua_State *L, mt_op op, int first, const char *fname);
 
 /* ---- each file's part of the module; stack: module table on top, left there ---- */
-void mtl_open_ops(lua_State *L);          /* ops.c: mt.NAME, mt.ops; Tensor:NAME, NAME_ */
-void mtl_open_tensor(lua_State *L);       /* userdata.c: metatable, metadata methods */
+void mtl_open_ops(lua_State *L);    /* ops.c: mt.NAME, mt.ops; Tensor:NAME, NAME_ */
+void mtl_open_tensor(lua_State *L); /* userdata.c: metatable, metadata methods */
 void mtl_open_constructors(lua_State *L); /* constructors.c: zeros, tensor, rand, ... */
 void mtl_open_index(lua_State *L);        /* index.c: t[i], t[i] = v; split, chunk */
 void mtl_open_arithmetic(lua_State *L);   /* arithmetic.c: metamethods + - * / ... */
-void mtl_open_convert(lua_State *L);      /* convert.c: to, float, totable, item, bytes */
-void mtl_open_show(lua_State *L);         /* show.c: tostring, show, format, printoptions */
-void mtl_open_memory(lua_State *L);       /* memory.c: stats, limits, scope, keep, free */
-void mtl_open_autograd(lua_State *L);     /* autograd.c: backward, grad, no_grad, hooks */
-void mtl_open_function(lua_State *L);     /* function.c: mt.Function */
-void mtl_open_pairs(lua_State *L);        /* pairs.c: nn.*_forward, nn.*_backward */
-void mtl_open_optim(lua_State *L);        /* optim.c: fused optimiser steps */
-void mtl_open_system(lua_State *L);       /* system.c: info, seed, threads, device, cuda */
-void mtl_open_files(lua_State *L);        /* files.c: gunzip, json, isatty, clock */
+void mtl_open_convert(lua_State *L);  /* convert.c: to, float, totable, item, bytes */
+void mtl_open_show(lua_State *L);     /* show.c: tostring, show, format, printoptions */
+void mtl_open_memory(lua_State *L);   /* memory.c: stats, limits, scope, keep, free */
+void mtl_open_autograd(lua_State *L); /* autograd.c: backward, grad, no_grad, hooks */
+void mtl_open_function(lua_State *L); /* function.c: mt.Function */
+void mtl_open_pairs(lua_State *L);    /* pairs.c: nn.*_forward, nn.*_backward */
+void mtl_open_optim(lua_State *L);    /* optim.c: fused optimiser steps */
+void mtl_open_system(lua_State *L);   /* system.c: info, seed, threads, device, cuda */
+void mtl_open_files(lua_State *L);    /* files.c: gunzip, json, isatty, clock */
 
 /* Push Tensor's method table (fields are methods); the metatable below it. */
 void mtl_push_methods(lua_State *L);

@@ -5,10 +5,15 @@
 #include "runtime/core/status.h"
 
 /* What a row's dtypes column allows. */
-typedef enum mt_dtypes { MT_CLASS_FLOAT, MT_CLASS_ANY, MT_CLASS_NUMBER, MT_CLASS_INT } mt_dtypes;
+typedef enum mt_dtypes {
+  MT_CLASS_FLOAT,
+  MT_CLASS_ANY,
+  MT_CLASS_NUMBER,
+  MT_CLASS_INT
+} mt_dtypes;
 
-size_t mt_dtype_size(mt_dtype d);        /* bytes */
-const char *mt_dtype_name(mt_dtype d);   /* "float32" */
+size_t mt_dtype_size(mt_dtype d);      /* bytes */
+const char *mt_dtype_name(mt_dtype d); /* "float32" */
 /* Accepts "float32", "float", "double", "half", "long", "int", "byte", ... */
 int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);
 
@@ -16,9 +21,9 @@ int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);
 mt_dtype mt_dtype_promote(mt_dtype a, mt_dtype b);
 
 float mt_half_to_float(uint16_t h);
-uint16_t mt_float_to_half(float f);      /* round to nearest even */
+uint16_t mt_float_to_half(float f); /* round to nearest even */
 float mt_bfloat_to_float(uint16_t h);
-uint16_t mt_float_to_bfloat(float f);    /* round to nearest even */
+uint16_t mt_float_to_bfloat(float f); /* round to nearest even */
 
 /* One element at p as a double, or as an int64 (saturating, NaN 0), and back. */
 double mt_load_f64(mt_dtype d, const void *p);

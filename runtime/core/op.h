@@ -62,7 +62,10 @@ typedef struct mt_plan {
   const mt_view *const *in;
   mt_attr *attr;
   mt_dtype dtype;
-  uint32_t keep_dtype; /* bit i: in[i] goes to the kernel as it is (indices, masks) */
+  uint32_t
+      keep_dtype; /* bit i: in[i] goes to the kernel as it is; starts with the inputs
+                  ** named index, labels, mask and cond, which do not promote */
+  bool broadcast; /* the kernel wants every input in out[0]'s shape (stride 0) */
   int nout;
   mt_view out[MT_MAX_OUTPUTS]; /* [out] dtype, ndim, shape; VIEW rows: stride too */
   int64_t offset;              /* [out] VIEW rows: elements from x's first one */
@@ -93,8 +96,6 @@ struct mt_opinfo {
 
 /* Never NULL for 0 <= op < MT_OP_COUNT. The table is parsed once per process. */
 const mt_opinfo *mt_op_info(mt_op op);
-/* MT_EINTERNAL: a signature of ops.def is malformed. */
-mt_status mt_op_table_check(void);
 /* -1: no such op. */
 int mt_op_find(const char *name);
 /* The parsed formula of an elementwise row (0: value, 1..3: gradients); NULL: NONE. */
@@ -131,8 +132,7 @@ mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device de
 mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f /* [out] */,
                   int64_t *i /* [out] */);
 
-/* Fill attr[nattr] with an op's presets; dims from 0, but one that counts from the end
-** (-1) stays: the rule normalises it. */
+/* Fill attr[nattr] with an op's presets. */
 void mt_op_presets(mt_op op, mt_attr *attr /* [out] */);
 /* Attribute values for callers in C. */
 mt_attr mt_attr_i(int64_t x);

@@ -1,4 +1,5 @@
-/* runtime/core/tensor.h -- tensors and their storage: reference counts, views, geometry. */
+/* runtime/core/tensor.h -- tensors and their storage: reference counts, views,
+ * geometry. */
 #ifndef MT_TENSOR_H
 #define MT_TENSOR_H
 
@@ -15,7 +16,8 @@ typedef struct mt_device {
   int8_t index; /* from 0, as CUDA counts; 0 on the CPU */
 } mt_device;
 
-/* Memory shared by a tensor and its views. version counts writes: autograd compares it. */
+/* Memory shared by a tensor and its views. version counts writes: autograd compares it.
+ */
 typedef struct mt_storage {
   int refs; /* atomic */
   uint32_t version;
@@ -27,8 +29,8 @@ typedef struct mt_storage {
 } mt_storage;
 
 typedef struct mt_tensor {
-  mt_view v; /* v.data = storage->data + offset * size */
-  int refs;  /* atomic */
+  mt_view v;    /* v.data = storage->data + offset * size */
+  int refs;     /* atomic */
   bool wrapped; /* a Lua number: does not promote within its kind */
   mt_storage *storage;
   int64_t offset;        /* elements from the start of storage */

@@ -1,0 +1,372 @@
+/* runtime/core/dispatch.c -- one call of one op: decide, convert, allocate, run, check.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/core/plan.h"
+
+#define INLINE_INPUTS 8
+
+/* Everything that one call holds; released by run_end. */
+typedef struct run {
+  mt_context *ctx;
+  const mt_opinfo *op;
+  const mt_backend *backend;
+  mt_device device;
+  int nin;
+  mt_view *in; /* what the kernel sees */
+  const mt_view **in_pointer;
+  mt_tensor **temporary; /* one for each input that was converted or copied */
+  int64_t *number;       /* room for a converted 0-dim value of each input */
+  mt_tensor *target[MT_MAX_OUTPUTS]; /* the kernel writes here */
+  mt_tensor *widened[MT_MAX_OUTPUTS];
+  mt_view out[MT_MAX_OUTPUTS];
+  mt_view *out_pointer[MT_MAX_OUTPUTS];
+  int nout;
+  mt_view in_room[INLINE_INPUTS];
+  const mt_view *in_pointer_room[INLINE_INPUTS];
+  mt_tensor *temporary_room[INLINE_INPUTS];
+  int64_t number_room[INLINE_INPUTS];
+  void *heap;
+} run;
+
+static mt_status run_begin(run *r, mt_context *ctx, const mt_opinfo *op, int nin,
+                           mt_tensor *const *in) {
+  r->ctx = ctx, r->op = op, r->nin = nin, r->nout = 0, r->heap = NULL;
+  if (nin <= INLINE_INPUTS) {
+    r->in = r->in_room, r->in_pointer = r->in_pointer_room;
+    r->temporary = r->temporary_room, r->number = r->number_room;
+  } else {
+    const size_t each = sizeof *r->in + sizeof *r->in_pointer + sizeof *r->temporary +
+                        sizeof *r->number;
+    r->heap = malloc(each * (size_t)nin);
+    if (!r->heap)
+      return r->nin = 0, mt_fail(MT_EMEMORY, "out of memory for %d inputs", nin);
+    r->in = r->heap;
+    r->in_pointer = (const mt_view **)(r->in + nin);
+    r->temporary = (mt_tensor **)(r->in_pointer + nin);
+    r->number = (int64_t *)(r->temporary + nin);
+  }
+  for (int i = 0; i < nin; i++) {
+    r->temporary[i] = NULL;
+    r->in_pointer[i] = NULL;
+    if (in[i]) r->in[i] = in[i]->v, r->in_pointer[i] = &r->in[i];
+  }
+  for (int i = 0; i < MT_MAX_OUTPUTS; i++)
+    r->target[i] = r->widened[i] = NULL, r->out_pointer[i] = NULL;
+  return MT_OK;
+}
+
+static void run_end(run *r) {
+  for (int i = 0; i < r->nin; i++) mt_release(r->temporary[i]);
+  for (int i = 0; i < MT_MAX_OUTPUTS; i++)
+    mt_release(r->target[i]), mt_release(r->widened[i]);
+  free(r->heap);
+}
+
+static mt_status copy_view(const mt_backend *backend, mt_context *ctx,
+                           const mt_view *src, mt_view *dst) {
+  mt_fault fault = {0};
+  const mt_view *const in[1] = {src};
+  mt_view *const out[1] = {dst};
+  const mt_call call = {.op = MT_OP__copy,
+                        .nin = 1,
+                        .nout = 1,
+                        .in = in,
+                        .out = out,
+                        .fault = &fault,
+                        .num_threads = mt_get_num_threads(),
+                        .deterministic = ctx->deterministic};
+  return backend->copy(&call);
+}
+
+/* Give input i another dtype. A number or other 0-dim host value is converted in place,
+** without a tensor. */
+static mt_status convert_input(run *r, int i, mt_dtype dtype) {
+  mt_view *v = &r->in[i];
+  if (v->dtype == dtype) return MT_OK;
+  if (v->host) {
+    if (MT_IS_FLOAT(v->dtype))
+      mt_store_f64(dtype, &r->number[i], mt_load_f64(v->dtype, v->data));
+    else
+      mt_store_i64(dtype, &r->number[i], mt_load_i64(v->dtype, v->data));
+    v->data = (char *)&r->number[i];
+    v->dtype = dtype;
+    return MT_OK;
+  }
+  mt_tensor *t;
+  MT_TRY(mt_empty(r->ctx, dtype, r->device, v->ndim, v->shape, &t));
+  mt_release(r->temporary[i]);
+  const mt_status status = copy_view(r->backend, r->ctx, v, &t->v);
+  r->temporary[i] = t;
+  *v = t->v;
+  return status;
+}
+
+static mt_status contiguous_input(run *r, int i) {
+  mt_view *v = &r->in[i];
+  if (mt_is_contiguous(v)) return MT_OK;
+  mt_tensor *t;
+  MT_TRY(mt_empty(r->ctx, v->dtype, r->device, v->ndim, v->shape, &t));
+  const mt_status status = copy_view(r->backend, r->ctx, v, &t->v);
+  mt_release(r->temporary[i]);
+  r->temporary[i] = t;
+  *v = t->v;
+  return status;
+}
+
+static bool is_elementwise(const mt_opinfo *op) { return op->kind <= MT_KIND_TERNARY; }
+
+static mt_status broadcast_inputs(run *r, int *ndim, int64_t *shape) {
+  *ndim = 0;
+  for (int i = 0; i < r->nin; i++) {
+    const mt_status status = mt_broadcast(ndim, shape, &r->in[i]);
+    if (status != MT_OK) return mt_fail_arg(status, i + 1, "%s", mt_last_error()->text);
+  }
+  for (int i = 0; i < r->nin; i++) r->in[i] = mt_view_expand(&r->in[i], *ndim, shape);
+  return MT_OK;
+}
+
+/* The check that a kernel found its data good. */
+static mt_status check_fault(const mt_opinfo *op, const mt_fault *f) {
+  if (!f->set) return MT_OK;
+  int arg = 0;
+  for (int k = 0; k < op->nparams; k++)
+    if (op->param[k].type == MT_PARAM_INPUT &&
+        (mt_plan_kept(op) >> op->param[k].slot & 1u))
+      arg = k + 1;
+  if (f->lo > f->hi)
+    return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
+                       (long long)f->position + 1);
+  return mt_fail_arg(MT_EFAULT, arg,
+                     "value %lld at element %lld is out of range %lld .. %lld",
+                     (long long)f->value, (long long)f->position + 1, (long long)f->lo,
+                     (long long)f->hi);
+}
+
+/* Run entry over r's views: contiguity, half types by way of float32, scratch, faults.
+ */
+static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
+                         uint64_t position) {
+  const mt_dtype first =
+      r->nin > 0 && r->in_pointer[0] ? r->in[0].dtype : r->out[0].dtype;
+  mt_dtype main_dtype = first;
+  if (mt_plan_kept(r->op) & 1u &&
+      !r->op->list) { /* where(cond, ...): dtypes of the rest */
+    for (int i = r->nin - 1; i > 0; i--)
+      if (r->in_pointer[i]) main_dtype = r->in[i].dtype;
+  }
+  if (!(entry->dtypes >> main_dtype & 1u)) {
+    if (!(MT_HALF_MASK >> main_dtype & 1u) || !(entry->dtypes & MT_BIT(MT_F32)))
+      return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s for %s", r->op->name,
+                     r->backend->name, mt_dtype_name(main_dtype));
+    for (int i = 0; i < r->nin; i++)
+      if (r->in_pointer[i] && (MT_HALF_MASK >> r->in[i].dtype & 1u))
+        MT_TRY(convert_input(r, i, MT_F32));
+    for (int i = 0; i < r->nout; i++)
+      if (r->out_pointer[i] && (MT_HALF_MASK >> r->out[i].dtype & 1u)) {
+        MT_TRY(mt_empty(r->ctx, MT_F32, r->device, r->out[i].ndim, r->out[i].shape,
+                        &r->widened[i]));
+        r->out_pointer[i] = &r->widened[i]->v;
+      }
+  }
+  for (int i = 0; i < r->nin && i < 32; i++)
+    if (r->in_pointer[i] && (entry->contiguous >> i & 1u))
+      MT_TRY(contiguous_input(r, i));
+  mt_fault fault = {0};
+  mt_call call = {.op = (int)r->op->op,
+                  .nin = r->nin,
+                  .nout = r->nout,
+                  .in = r->in_pointer,
+                  .out = r->out_pointer,
+                  .attr = attr,
+                  .seed = r->ctx->seed,
+                  .position = position,
+                  .fault = &fault,
+                  .num_threads = mt_get_num_threads(),
+                  .deterministic = r->ctx->deterministic};
+  if (entry->scratch) {
+    call.scratch_bytes = entry->scratch(&call);
+    MT_TRY(mt_block_alloc(r->ctx, r->device, call.scratch_bytes, &call.scratch));
+  }
+  mt_status status = entry->run(&call);
+  mt_block_free(r->device, call.scratch, call.scratch_bytes);
+  if (status == MT_OK) status = check_fault(r->op, &fault);
+  for (int i = 0; i < r->nout && status == MT_OK; i++)
+    if (r->widened[i])
+      status = copy_view(r->backend, r->ctx, &r->widened[i]->v, &r->out[i]);
+  return status;
+}
+
+/* May the kernel write straight into x's memory while it reads its inputs? */
+static bool writes_safely(const run *r, const mt_tensor *x, mt_tensor *const *in) {
+  const mt_op op = r->op->op;
+  if (!is_elementwise(r->op) && r->op->kind != MT_KIND_RANDOM && op != MT_OP_fill &&
+      op != MT_OP__arange && op != MT_OP__linspace)
+    return false;
+  for (int i = 0; i < r->nin; i++)
+    if (in[i] && mt_may_overlap(in[i], x) && !r->temporary[i] &&
+        !(in[i]->offset == x->offset && in[i]->v.dtype == x->v.dtype &&
+          mt_same_shape(&in[i]->v, &x->v) &&
+          !memcmp(in[i]->v.stride, x->v.stride,
+                  (size_t)x->v.ndim * sizeof *x->v.stride)))
+      return false;
+  return true;
+}
+
+static mt_status check_target(const mt_tensor *x, const mt_view *result) {
+  if (!mt_same_shape(&x->v, result))
+    return mt_fail_arg(MT_ESHAPE, 1,
+                       "in place: shape %s cannot hold a result of shape %s",
+                       mt_view_text(&x->v), mt_view_text(result));
+  if (!mt_plan_may_store(result->dtype, x->v.dtype))
+    return mt_fail_arg(MT_EDTYPE, 1, "in place: a %s tensor cannot hold a %s result",
+                       mt_dtype_name(x->v.dtype), mt_dtype_name(result->dtype));
+  if (mt_overlaps_itself(&x->v))
+    return mt_fail_arg(MT_EARG, 1,
+                       "in place: elements of shape %s share memory; clone it first",
+                       mt_view_text(&x->v));
+  return MT_OK;
+}
+
+/* Give the kernel something to write to for result i: x itself, or a new tensor. */
+static mt_status prepare_output(run *r, int i, const mt_view *result, mt_tensor *x,
+                                mt_tensor *const *in) {
+  r->nout = i + 1;
+  if (x) {
+    MT_TRY(check_target(x, result));
+    if (x->v.dtype == result->dtype && writes_safely(r, x, in))
+      r->target[i] = mt_retain(x);
+  }
+  if (!r->target[i])
+    MT_TRY(mt_empty(r->ctx, result->dtype, r->device, result->ndim, result->shape,
+                    &r->target[i]));
+  r->out[i] = r->target[i]->v;
+  r->out_pointer[i] = &r->out[i];
+  return MT_OK;
+}
+
+/* Hand the results over: new ones to the caller, others into the tensors given. */
+static mt_status deliver(run *r, mt_tensor **out) {
+  for (int i = 0; i < r->nout; i++) {
+    if (!out[i]) {
+      out[i] = r->target[i];
+      r->target[i] = NULL;
+    } else {
+      if (out[i] != r->target[i])
+        MT_TRY(copy_view(r->backend, r->ctx, &r->target[i]->v, &out[i]->v));
+      out[i]->storage->version++;
+    }
+  }
+  return MT_OK;
+}
+
+static mt_status elementwise(run *r, mt_tensor *const *in, const mt_attr *attr,
+                             mt_tensor **out) {
+  mt_view result;
+  mt_dtype dtype;
+  MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &dtype));
+  for (int i = 0; i < r->nin; i++) MT_TRY(convert_input(r, i, dtype));
+  MT_TRY(broadcast_inputs(r, &result.ndim, result.shape));
+  const bool boolean =
+      r->op->kind == MT_KIND_PREDICATE || r->op->kind == MT_KIND_COMPARE;
+  result.dtype = boolean ? MT_BOOL : dtype;
+  MT_TRY(prepare_output(r, 0, &result, out[0], in));
+  const mt_entry *entry = r->backend->forward[r->op->op];
+  if (!entry)
+    return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
+                   r->backend->name);
+  MT_TRY(execute(r, entry, attr, 0));
+  return deliver(r, out);
+}
+
+static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor **out,
+                         uint64_t *position) {
+  mt_plan plan = {.op = r->op,
+                  .ctx = r->ctx,
+                  .nin = r->nin,
+                  .in = r->in_pointer,
+                  .attr = attr,
+                  .nout = r->op->nout};
+  MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &plan.dtype));
+  plan.keep_dtype = r->op->list ? 0 : mt_plan_kept(r->op);
+  for (int i = 0; i < plan.nout; i++) plan.out[i].dtype = plan.dtype;
+  MT_TRY(r->op->rule(&plan));
+  if (r->op->kind == MT_KIND_VIEW) {
+    const int64_t from = r->op->op == MT_OP__as_strided ? 0 : in[0]->offset;
+    return mt_alias(in[0], plan.out[0].ndim, plan.out[0].shape, plan.out[0].stride,
+                    from + plan.offset, &out[0]);
+  }
+  const mt_entry *entry = r->backend->forward[r->op->op];
+  if (!entry)
+    return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
+                   r->backend->name);
+  for (int i = 0; i < r->nin; i++)
+    if (r->in_pointer[i] && !(i < 32 && (plan.keep_dtype >> i & 1u)))
+      MT_TRY(convert_input(r, i, plan.dtype));
+  for (int i = 0; i < plan.nout; i++)
+    MT_TRY(prepare_output(r, i, &plan.out[i], out[i], in));
+  for (int i = 0; plan.broadcast && i < r->nin; i++)
+    r->in[i] = mt_view_expand(&r->in[i], plan.out[0].ndim, plan.out[0].shape);
+  uint64_t drawn = 0;
+  if (r->op->kind == MT_KIND_RANDOM) drawn = r->ctx->position++;
+  if (position) *position = drawn;
+  MT_TRY(execute(r, entry, attr, drawn));
+  return deliver(r, out);
+}
+
+mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
+                      mt_attr *attr, mt_tensor **out, uint64_t *position) {
+  const mt_opinfo *info = mt_op_info(op);
+  mt_attr preset[MT_MAX_ATTRS];
+  run r;
+  if (!attr && info->nattr > 0) mt_op_presets(op, attr = preset);
+  if (op == MT_OP__copy && nin == 2 && out[0]) return mt_copy(ctx, out[0], in[1]);
+  if (info->kind == MT_KIND_COMPOSITE)
+    return mt_fail(MT_EINTERNAL, "%s: a composite op was dispatched", info->name);
+  MT_TRY(run_begin(&r, ctx, info, nin, in));
+  mt_status status = mt_plan_device(info, nin, in, &r.device);
+  if (status == MT_OK && !(r.backend = mt_backend_of(r.device))) status = MT_EDEVICE;
+  if (status == MT_OK)
+    status = is_elementwise(info) ? elementwise(&r, in, attr, out)
+                                  : by_rule(&r, in, attr, out, position);
+  run_end(&r);
+  return status;
+}
+
+mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
+                               const mt_attr *attr, const bool *needs, mt_tensor **dx) {
+  const mt_opinfo *info = mt_op_info(op);
+  mt_attr preset[MT_MAX_ATTRS];
+  run r;
+  if (!attr && info->nattr > 0) {
+    mt_op_presets(op, preset);
+    attr = preset;
+  }
+  const mt_view g = in[0]->v;
+  for (int i = 0; i < info->nin; i++) dx[i] = NULL;
+  MT_TRY(run_begin(&r, ctx, info, nin, in));
+  r.device = mt_device_of(in[0]);
+  r.backend = mt_backend_of(r.device);
+  mt_status status = r.backend ? MT_OK : MT_EDEVICE;
+  for (int i = 1; i < nin && status == MT_OK; i++) {
+    if (!in[i]) continue;
+    status = convert_input(&r, i, g.dtype);
+    r.in[i] = mt_view_expand(&r.in[i], g.ndim, g.shape);
+  }
+  for (int i = 0; i < info->nin && status == MT_OK; i++) {
+    r.nout = i + 1;
+    if (!needs[i]) continue;
+    status = mt_empty(ctx, g.dtype, r.device, g.ndim, g.shape, &r.target[i]);
+    if (status != MT_OK) break;
+    r.out[i] = r.target[i]->v;
+    r.out_pointer[i] = &r.out[i];
+  }
+  const mt_entry *entry = r.backend ? r.backend->gradient[op] : NULL;
+  if (status == MT_OK && !entry)
+    status = mt_fail(MT_EUNSUPPORTED, "%s: no gradient kernel", info->name);
+  if (status == MT_OK) status = execute(&r, entry, attr, 0);
+  for (int i = 0; i < info->nin && status == MT_OK; i++)
+    if (needs[i]) dx[i] = r.target[i], r.target[i] = NULL;
+  run_end(&r);
+  return status;
+}

@@ -1,0 +1,212 @@
+/* runtime/core/memory.c -- the caching allocator: blocks in size classes, kept for
+*reuse
+** when freed, since fresh pages cost far more than the op that fills them. */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/core/context.h"
+#include "runtime/core/memory.h"
+
+/* Classes: 64 bytes, then four steps to each power of two: at most 25% is wasted. */
+#define SMALLEST_LOG2 6
+#define STEPS_LOG2    2
+#define CLASSES       ((64 - SMALLEST_LOG2) << STEPS_LOG2)
+/* Freed blocks are kept up to this, or the peak of live bytes if that is more. */
+#define CACHE_FLOOR (INT64_C(256) << 20)
+
+typedef struct block {
+  struct block *next;
+} block;
+
+static struct {
+  pthread_mutex_t lock;
+  block *cached[CLASSES]; /* the list runs through the blocks themselves */
+  mt_memory stats;
+} cpu = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static int class_of(size_t bytes) {
+  if (bytes <= (1u << SMALLEST_LOG2)) return 0;
+  const int log2 = 63 - __builtin_clzll(bytes - 1); /* 2^log2 < bytes <= 2^(log2+1) */
+  const size_t step = (bytes - 1) >> (log2 - STEPS_LOG2) & ((1u << STEPS_LOG2) - 1);
+  return ((log2 - SMALLEST_LOG2) << STEPS_LOG2) + (int)step + 1;
+}
+
+static size_t class_bytes(int class) {
+  if (class == 0) return 1u << SMALLEST_LOG2;
+  const int log2 = ((class - 1) >> STEPS_LOG2) + SMALLEST_LOG2;
+  const size_t step = (size_t)(class - 1) & ((1u << STEPS_LOG2) - 1);
+  return ((size_t)1 << log2) + ((step + 1) << (log2 - STEPS_LOG2));
+}
+
+static int64_t read_number(const char *path, const char *format, int64_t otherwise) {
+  FILE *f = fopen(path, "r");
+  if (!f) return otherwise;
+  char line[128];
+  long long n;
+  int64_t result = otherwise;
+  while (fgets(line, sizeof line, f))
+    if (sscanf(line, format, &n) == 1) {
+      result = n;
+      break;
+    }
+  fclose(f);
+  return result;
+}
+
+/* 90% of the memory of the machine, or of this process' control group if that is less.
+ */
+static int64_t default_limit(void) {
+  int64_t total =
+      read_number("/proc/meminfo", "MemTotal: %lld kB", INT64_MAX >> 11) * 1024;
+  const int64_t v2 = read_number("/sys/fs/cgroup/memory.max", "%lld", total);
+  const int64_t v1 =
+      read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%lld", total);
+  if (v2 > 0 && v2 < total) total = v2;
+  if (v1 > 0 && v1 < total) total = v1;
+  return total / 10 * 9;
+}
+
+/* The lock is held. */
+static int64_t limit(void) {
+  if (cpu.stats.limit_bytes == 0) cpu.stats.limit_bytes = default_limit();
+  return cpu.stats.limit_bytes;
+}
+
+/* The lock is held. */
+static void empty_cache(void) {
+  const mt_backend *backend = mt_cpu_backend();
+  for (int c = 0; c < CLASSES; c++)
+    while (cpu.cached[c]) {
+      block *b = cpu.cached[c];
+      cpu.cached[c] = b->next;
+      backend->raw_free(0, b, class_bytes(c));
+    }
+  cpu.stats.cached_bytes = 0;
+}
+
+/* One try; NULL: over the limit, or the system has no more. */
+static void *take(size_t bytes) {
+  const int class = class_of(bytes);
+  const size_t size = class_bytes(class);
+  pthread_mutex_lock(&cpu.lock);
+  void *p = cpu.cached[class];
+  if ((int64_t)bytes > limit() - cpu.stats.live_bytes)
+    p = NULL;
+  else if (p) {
+    cpu.cached[class] = ((block *)p)->next;
+    cpu.stats.cached_bytes -= (int64_t)size;
+  } else {
+    if ((int64_t)size > limit() - cpu.stats.live_bytes - cpu.stats.cached_bytes)
+      empty_cache();
+    p = mt_cpu_backend()->raw_alloc(0, size);
+    if (!p) {
+      empty_cache();
+      p = mt_cpu_backend()->raw_alloc(0, size);
+    }
+  }
+  if (p) {
+    cpu.stats.allocations++;
+    cpu.stats.live_bytes += (int64_t)bytes;
+    if (cpu.stats.live_bytes > cpu.stats.peak_bytes)
+      cpu.stats.peak_bytes = cpu.stats.live_bytes;
+  }
+  pthread_mutex_unlock(&cpu.lock);
+  return p;
+}
+
+static const char *size_text(char *text, size_t room, int64_t bytes) {
+  static const char *const units[] = {"bytes", "KiB", "MiB", "GiB",
+                                      "TiB",   "PiB", "EiB"};
+  double x = (double)bytes;
+  int unit = 0;
+  while (x >= 1024 && unit < 6) x /= 1024, unit++;
+  snprintf(text, room, unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
+  return text;
+}
+
+static mt_status exhausted(mt_device device, size_t bytes) {
+  char requested[32], live[32], cached[32], room[32], most[32];
+  const mt_memory m = mt_memory_stats(device);
+  return mt_fail(
+      MT_EMEMORY,
+      "out of memory on %s: %s requested, %s allocated, %s cached, %s free of a limit "
+      "of %s",
+      mt_device_name(device), size_text(requested, sizeof requested, (int64_t)bytes),
+      size_text(live, sizeof live, m.live_bytes),
+      size_text(cached, sizeof cached, m.cached_bytes),
+      size_text(room, sizeof room, m.limit_bytes - m.live_bytes),
+      size_text(most, sizeof most, m.limit_bytes));
+}
+
+mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void **p) {
+  *p = NULL;
+  if (!mt_backend_of(device)) return MT_EDEVICE;
+  if (bytes == 0) return MT_OK;
+  if (bytes > (size_t)1 << 62) return exhausted(device, bytes);
+  *p = take(bytes);
+  if (!*p && ctx && ctx->collect) {
+    ctx->collect(ctx);
+    *p = take(bytes);
+  }
+  if (!*p) return exhausted(device, bytes);
+  if (ctx) ctx->gc_debt += bytes;
+  return MT_OK;
+}
+
+void mt_block_free(mt_device device, void *p, size_t bytes) {
+  (void)device;
+  if (!p) return;
+  const int class = class_of(bytes);
+  const size_t size = class_bytes(class);
+  pthread_mutex_lock(&cpu.lock);
+  cpu.stats.frees++;
+  cpu.stats.live_bytes -= (int64_t)bytes;
+  int64_t most =
+      cpu.stats.peak_bytes > CACHE_FLOOR ? cpu.stats.peak_bytes : CACHE_FLOOR;
+  if (most > limit() - cpu.stats.live_bytes) most = limit() - cpu.stats.live_bytes;
+  if (cpu.stats.cached_bytes + (int64_t)size > most) {
+    mt_cpu_backend()->raw_free(0, p, size);
+  } else {
+    ((block *)p)->next = cpu.cached[class];
+    cpu.cached[class] = p;
+    cpu.stats.cached_bytes += (int64_t)size;
+  }
+  pthread_mutex_unlock(&cpu.lock);
+}
+
+void mt_memory_count_tensor(mt_device device, int change) {
+  if (device.kind == MT_CPU)
+    __atomic_fetch_add(&cpu.stats.live_tensors, change, __ATOMIC_RELAXED);
+}
+
+mt_memory mt_memory_stats(mt_device device) {
+  if (device.kind != MT_CPU) return (mt_memory){0};
+  pthread_mutex_lock(&cpu.lock);
+  limit();
+  const mt_memory m = cpu.stats;
+  pthread_mutex_unlock(&cpu.lock);
+  return m;
+}
+
+void mt_memory_reset_peak(mt_device device) {
+  if (device.kind != MT_CPU) return;
+  pthread_mutex_lock(&cpu.lock);
+  cpu.stats.peak_bytes = cpu.stats.live_bytes;
+  pthread_mutex_unlock(&cpu.lock);
+}
+
+void mt_memory_set_limit(mt_device device, int64_t bytes) {
+  if (device.kind != MT_CPU) return;
+  pthread_mutex_lock(&cpu.lock);
+  cpu.stats.limit_bytes = bytes;
+  if (limit() < cpu.stats.live_bytes + cpu.stats.cached_bytes) empty_cache();
+  pthread_mutex_unlock(&cpu.lock);
+}
+
+void mt_memory_empty_cache(mt_device device) {
+  if (device.kind != MT_CPU) return;
+  pthread_mutex_lock(&cpu.lock);
+  empty_cache();
+  pthread_mutex_unlock(&cpu.lock);
+}

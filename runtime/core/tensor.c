@@ -1,0 +1,174 @@
+/* runtime/core/tensor.c -- making, sharing and releasing tensors and their storage. */
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/core/context.h"
+#include "runtime/core/memory.h"
+
+void (*mt_autograd_release)(mt_autograd *part);
+
+static mt_status out_of_host_memory(size_t bytes) {
+  return mt_fail(MT_EMEMORY, "out of memory: no %zu bytes for a tensor's header",
+                 bytes);
+}
+
+mt_tensor *mt_retain(mt_tensor *t) {
+  if (t) __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED);
+  return t;
+}
+
+static void release_storage(mt_storage *s) {
+  if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+  if (s->release)
+    s->release(s->user, s->data);
+  else
+    mt_block_free(s->device, s->data, s->bytes);
+  free(s);
+}
+
+void mt_release(mt_tensor *t) {
+  if (!t || __atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+  mt_memory_count_tensor(t->storage->device, -1);
+  mt_autograd *part = t->autograd;
+  release_storage(t->storage);
+  free(t);
+  if (part) mt_autograd_release(part);
+}
+
+/* A tensor over s, whose reference it takes over. NULL: no memory; s is released. */
+static mt_tensor *wrap_storage(mt_storage *s, mt_dtype dtype) {
+  mt_tensor *t = calloc(1, sizeof *t);
+  if (!t) {
+    release_storage(s);
+    return NULL;
+  }
+  t->refs = 1;
+  t->storage = s;
+  t->v.dtype = dtype;
+  t->v.data = s->data;
+  mt_memory_count_tensor(s->device, 1);
+  return t;
+}
+
+static void set_shape(mt_tensor *t, int ndim, const int64_t *shape) {
+  t->v.ndim = ndim;
+  if (ndim) memcpy(t->v.shape, shape, (size_t)ndim * sizeof *shape);
+  mt_default_strides(ndim, shape, t->v.stride);
+  t->v.host = ndim == 0 && t->storage->device.kind == MT_CPU;
+}
+
+static mt_storage *new_storage(mt_device device, void *data, size_t bytes) {
+  mt_storage *s = calloc(1, sizeof *s);
+  if (s) s->refs = 1, s->device = device, s->data = data, s->bytes = bytes;
+  return s;
+}
+
+mt_status mt_empty(mt_context *ctx, mt_dtype dtype, mt_device device, int ndim,
+                   const int64_t *shape, mt_tensor **out) {
+  int64_t numel;
+  *out = NULL;
+  MT_TRY(mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel));
+  const size_t bytes = (size_t)numel * mt_dtype_size(dtype);
+  void *data = NULL;
+  MT_TRY(mt_block_alloc(ctx, device, bytes, &data));
+  mt_storage *s = new_storage(device, data, bytes);
+  if (!s) {
+    mt_block_free(device, data, bytes);
+    return out_of_host_memory(sizeof *s);
+  }
+  mt_tensor *t = wrap_storage(s, dtype);
+  if (!t) return out_of_host_memory(sizeof *t);
+  set_shape(t, ndim, shape);
+  *out = t;
+  return MT_OK;
+}
+
+static mt_status scalar(mt_context *ctx, mt_dtype dtype, mt_tensor **out) {
+  MT_TRY(mt_empty(ctx, dtype, (mt_device){MT_CPU, 0}, 0, NULL, out));
+  (*out)->wrapped = true;
+  return MT_OK;
+}
+
+mt_status mt_scalar_f64(mt_context *ctx, double x, mt_tensor **out) {
+  MT_TRY(scalar(ctx, MT_F64, out));
+  mt_store_f64(MT_F64, (*out)->v.data, x);
+  return MT_OK;
+}
+
+mt_status mt_scalar_i64(mt_context *ctx, int64_t x, mt_tensor **out) {
+  MT_TRY(scalar(ctx, MT_I64, out));
+  mt_store_i64(MT_I64, (*out)->v.data, x);
+  return MT_OK;
+}
+
+mt_status mt_scalar_bool(mt_context *ctx, bool x, mt_tensor **out) {
+  MT_TRY(scalar(ctx, MT_BOOL, out));
+  mt_store_i64(MT_BOOL, (*out)->v.data, x);
+  return MT_OK;
+}
+
+mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device device,
+                       int ndim, const int64_t *shape,
+                       void (*release)(void *user, void *data), void *user,
+                       mt_tensor **out) {
+  (void)ctx;
+  int64_t numel;
+  *out = NULL;
+  const mt_status status = mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel);
+  if (status != MT_OK) {
+    release(user, data);
+    return status;
+  }
+  mt_storage *s = new_storage(device, data, (size_t)numel * mt_dtype_size(dtype));
+  if (!s) {
+    release(user, data);
+    return out_of_host_memory(sizeof *s);
+  }
+  s->release = release;
+  s->user = user;
+  mt_tensor *t = wrap_storage(s, dtype);
+  if (!t) return out_of_host_memory(sizeof *t);
+  set_shape(t, ndim, shape);
+  *out = t;
+  return MT_OK;
+}
+
+/* Does every element of the geometry lie within elements 0 .. limit - 1? Checked
+*without
+** overflow: sizes and strides may come from users. */
+static bool within(int ndim, const int64_t *shape, const int64_t *stride,
+                   int64_t offset, int64_t limit) {
+  int64_t last = offset, span;
+  for (int d = 0; d < ndim; d++)
+    if (shape[d] == 0) return offset >= 0 && offset <= limit;
+  if (offset < 0) return false;
+  for (int d = 0; d < ndim; d++)
+    if (stride[d] < 0 || __builtin_mul_overflow(shape[d] - 1, stride[d], &span) ||
+        __builtin_add_overflow(last, span, &last))
+      return false;
+  return last < limit;
+}
+
+mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
+                   int64_t offset, mt_tensor **out) {
+  const size_t size = mt_dtype_size(t->v.dtype);
+  int64_t numel;
+  *out = NULL;
+  MT_TRY(mt_shape_numel(ndim, shape, size, &numel));
+  const int64_t limit = (int64_t)(t->storage->bytes / size);
+  if (!within(ndim, shape, stride, offset, limit))
+    return mt_fail(MT_EARG, "shape %s at offset %lld reaches outside a storage of %lld",
+                   mt_shape_text(ndim, shape), (long long)offset, (long long)limit);
+  __atomic_fetch_add(&t->storage->refs, 1, __ATOMIC_RELAXED);
+  mt_tensor *alias = wrap_storage(t->storage, t->v.dtype);
+  if (!alias) return out_of_host_memory(sizeof *alias);
+  alias->offset = offset;
+  alias->wrapped = t->wrapped && ndim == 0;
+  alias->v.ndim = ndim;
+  alias->v.host = ndim == 0 && t->storage->device.kind == MT_CPU;
+  for (int d = 0; d < ndim; d++)
+    alias->v.shape[d] = shape[d], alias->v.stride[d] = stride[d];
+  if (t->storage->data)
+    alias->v.data = (char *)t->storage->data + (size_t)offset * size;
+  *out = alias;
+  return MT_OK;
+}
