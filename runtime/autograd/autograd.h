@@ -14,8 +14,7 @@ mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
 
 /* The in-place form: in[0] is overwritten with the result and takes its history.
 ** MT_EGRAD: in[0] is a leaf that requires grad (and grad mode is on), or dtype/shape of
-*the
-** result differ from in[0]'s. Works through views (the base's history is rewritten). */
+** the result differ from in[0]'s. Works through views (the base's history is rewritten). */
 mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                            const mt_attr *attr);
 
@@ -46,7 +45,7 @@ mt_status mt_grad(mt_context *ctx, int n, mt_tensor *const *outputs,
                   mt_backward_options o, mt_tensor **dx /* [out] */);
 
 /* A function of the host (mt.Function, hooks): run gets the output gradients (NULL:
-*none)
+** none)
 ** and puts new references into dx; release frees user. */
 typedef struct mt_custom {
   void *user;

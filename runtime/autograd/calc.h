@@ -1,5 +1,5 @@
 /* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it
-*makes,
+** makes,
 ** and remembers the first failure, so that rules read like formulas.
 **
 **   mt_calc c; mt_calc_begin(&c, ctx);
@@ -7,7 +7,7 @@
 **   status = mt_calc_end(&c, 1, &y);   y is now a reference of the caller
 **
 ** Once an op failed, or an operand is NULL, each further op gives NULL and does
-*nothing. */
+** nothing. */
 #ifndef MT_CALC_H
 #define MT_CALC_H
 

@@ -15,11 +15,10 @@
 mt_context *mtl_context(lua_State *L);
 /* First line of every binding that may allocate: steps Lua's collector for what earlier
 ** calls allocated (DESIGN, section 6), before any argument is read. Returns the
-*context. */
+** context. */
 mt_context *mtl_enter(lua_State *L);
 /* Raise mt_last_error() as a Lua error that names function fname. Its arg, if set,
-*gives
-** "bad argument #arg to 'fname' (text)", counted as Lua does for method calls.
+** gives "bad argument #arg to 'fname' (text)", counted as Lua does for method calls.
 ** MT_ELUA: rethrow the value that waits. Never returns. */
 int mtl_raise(lua_State *L, const char *fname);
 /* "bad argument #arg to 'fname' (text)"; arg counts stack positions from 1 and is
@@ -37,8 +36,7 @@ mt_tensor *mtl_check_tensor(lua_State *L, int arg, const char *fname);
 /* NULL if it is no tensor (or a freed one). */
 mt_tensor *mtl_to_tensor(lua_State *L, int arg);
 /* The tensor at arg; a number or boolean becomes a wrapped 0-dim one, which is left in
-*the
-** stack at arg in its place, so that Lua owns it. */
+** the stack at arg in its place, so that Lua owns it. */
 mt_tensor *mtl_check_operand(lua_State *L, int arg, const char *fname);
 
 /* ---- arguments (args.c) ---- */
@@ -69,8 +67,7 @@ mtl_options mtl_check_options(lua_State *L, int arg, const char *fname);
 /* ---- op calls (ops.c) ---- */
 
 /* Parse the arguments of an op from stack position first on by its signature, run it,
-*push
-** the results; returns their number. fname: for errors. */
+** push the results; returns their number. fname: for errors. */
 int mtl_call_op(lua_State *L, mt_op op, int first, const char *fname);
 /* The in-place form; pushes the tensor at first. */
 int mtl_call_op_inplace(lua_State *L, mt_op op, int first, const char *fname);

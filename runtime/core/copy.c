@@ -1,6 +1,5 @@
 /* runtime/core/copy.c -- values between tensors, dtypes, devices and the host; calls
-*over
-** many tensors. */
+** over many tensors. */
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/op.h"

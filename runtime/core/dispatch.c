@@ -126,6 +126,16 @@ static mt_status broadcast_inputs(run *r, int *ndim, int64_t *shape) {
   return MT_OK;
 }
 
+/* Presets count negative dims from the end, as Lua does. */
+static void normalise_dims(const mt_opinfo *op, const mt_view *x, mt_attr *attr) {
+  for (int k = 0; k < op->nparams; k++) {
+    const mt_param *param = &op->param[k];
+    mt_attr *a = &attr[param->slot];
+    if (param->type == MT_PARAM_DIM && a->n > 0 && a->i[0] < 0)
+      a->i[0] += x->ndim > 0 ? x->ndim : 1;
+  }
+}
+
 /* The check that a kernel found its data good. */
 static mt_status check_fault(const mt_opinfo *op, const mt_fault *f) {
   if (!f->set) return MT_OK;
@@ -290,6 +300,7 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
   MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &plan.dtype));
   plan.keep_dtype = r->op->list ? 0 : mt_plan_kept(r->op);
   for (int i = 0; i < plan.nout; i++) plan.out[i].dtype = plan.dtype;
+  if (r->in_pointer[0]) normalise_dims(r->op, r->in_pointer[0], attr);
   MT_TRY(r->op->rule(&plan));
   if (r->op->kind == MT_KIND_VIEW) {
     const int64_t from = r->op->op == MT_OP__as_strided ? 0 : in[0]->offset;

@@ -1,6 +1,5 @@
 /* runtime/core/memory.c -- the caching allocator: blocks in size classes, kept for
-*reuse
-** when freed, since fresh pages cost far more than the op that fills them. */
+** reuse when freed, since fresh pages cost far more than the op that fills them. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

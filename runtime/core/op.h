@@ -98,13 +98,15 @@ struct mt_opinfo {
 const mt_opinfo *mt_op_info(mt_op op);
 /* -1: no such op. */
 int mt_op_find(const char *name);
+/* MT_EINTERNAL, with the first row's text, if a row of the table did not parse. */
+mt_status mt_op_table_check(void);
 /* The parsed formula of an elementwise row (0: value, 1..3: gradients); NULL: NONE. */
 const mt_expr *mt_op_formula(mt_op op, int which);
 
 /* Run one op without recording. in[nin] (NULL: optional, left out); attr in signature
 ** order, NULL: all presets (attr may be normalised by the rule: pass a copy).
 ** out[i] non-NULL on entry: write there (in place; shape and dtype must be the
-*result's;
+** result's;
 ** bumps its version); NULL: a new tensor. The caller owns new ones.
 ** *position, if not NULL, gets the Philox position that a RANDOM row drew from. */
 mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,

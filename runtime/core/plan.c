@@ -27,8 +27,7 @@ uint32_t mt_plan_kept(const mt_opinfo *op) {
 }
 
 /* PyTorch's rule: a tensor with dims decides over a 0-dim one, that over a number,
-*unless
-** the lesser is of a higher kind (bool < integer < float). */
+** unless the lesser is of a higher kind (bool < integer < float). */
 static int combine(int higher, int lower) {
   if (higher < 0) return lower;
   if (lower < 0 || MT_IS_FLOAT(higher)) return higher;

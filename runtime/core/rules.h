@@ -1,6 +1,5 @@
 /* runtime/core/rules.h -- the shape rules that ops.def names: mt_rule_<name>, one file
-*a
-** family: rule_<family>.c. */
+** a family: rule_<family>.c. */
 #ifndef MT_RULES_H
 #define MT_RULES_H
 

@@ -133,8 +133,7 @@ mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device de
 }
 
 /* Does every element of the geometry lie within elements 0 .. limit - 1? Checked
-*without
-** overflow: sizes and strides may come from users. */
+** without overflow: sizes and strides may come from users. */
 static bool within(int ndim, const int64_t *shape, const int64_t *stride,
                    int64_t offset, int64_t limit) {
   int64_t last = offset, span;

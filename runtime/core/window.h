@@ -1,6 +1,5 @@
 /* runtime/core/window.h -- geometry of sliding windows, and the checks of convolution
-*and
-** pooling that shape rules and the forward/backward pairs share. */
+** and pooling that shape rules and the forward/backward pairs share. */
 #ifndef MT_WINDOW_H
 #define MT_WINDOW_H
 
@@ -21,8 +20,7 @@ void mt_pair(const mt_attr *a, const int64_t *preset /* [optional] */,
              int64_t *pair /* [out] */);
 
 /* The output size of windows over size (height, width): every field in its range, and
-*at
-** least one window that fits. */
+** at least one window that fits. */
 mt_status mt_window_output(const mt_window *w, const mt_window_args *arg,
                            const int64_t *size, int64_t *out /* [out] */);
 
