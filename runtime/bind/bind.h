@@ -6,6 +6,7 @@
 #include <lauxlib.h>
 #include <lualib.h>
 #include "runtime/autograd/autograd.h"
+#include "runtime/bind/weak.h"
 
 #define MTL_TENSOR "mytensor.Tensor" /* metatable's name in the registry */
 
@@ -23,7 +24,11 @@ mt_context *mtl_enter(lua_State *L);
 int mtl_raise(lua_State *L, const char *fname);
 /* "bad argument #arg to 'fname' (text)"; arg counts stack positions from 1 and is
 ** adjusted where the call was a method call. Never returns. */
-int mtl_argerror(lua_State *L, int arg, const char *fname, const char *format, ...);
+int mtl_argerror(lua_State *L, int arg, const char *fname, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+/* A Lua function called from below bind (a hook, mt.Function) raised: pop the error value,
+** keep it for mtl_raise, return MT_ELUA. */
+mt_status mtl_keep_error(lua_State *L);
 
 /* ---- tensors (userdata.c) ---- */
 

@@ -1,0 +1,129 @@
+/* runtime/bind/state.c -- the context of a Lua state, when its collector is stepped, and
+** how a status from below becomes a Lua error. */
+#include <limits.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+
+#include "runtime/bind/state.h"
+
+/* The collector is told of tensors in portions of at least this many bytes. */
+#define STEP_BYTES ((size_t)256 * 1024)
+
+static const char state_key = 0; /* its address is the registry's key */
+static const char error_key = 0;
+
+static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
+
+/* ---- the context ---- */
+
+static void collect_all(mt_context *ctx) {
+  mtl_state *s = (mtl_state *)ctx;
+  lua_gc(s->main, LUA_GCCOLLECT); /* does nothing within a finalizer */
+}
+
+/* A seed that differs from run to run, as math.random's does. */
+static uint64_t random_seed(void) {
+  uint64_t seed;
+  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    seed = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 20;
+  }
+  return seed >> 1; /* a Lua integer that is not negative */
+}
+
+void mtl_open_state(lua_State *L) {
+  pthread_once(&setup_once, mt_autograd_setup);
+  if (lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key) == LUA_TNIL) {
+    mtl_state *s = lua_newuserdatauv(L, sizeof *s, 0);
+    memset(s, 0, sizeof *s);
+    mt_context_init(&s->ctx);
+    s->ctx.seed = random_seed();
+    s->ctx.collect = collect_all;
+    s->ctx.lua = s;
+    lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
+    s->main = lua_tothread(L, -1);
+    lua_pop(L, 1);
+    s->print = (mtl_print){4, 1000, 3, 80, MTL_SCI_AUTO};
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+  }
+  lua_pop(L, 1);
+}
+
+mt_context *mtl_context(lua_State *L) {
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
+  mtl_state *s = lua_touserdata(L, -1);
+  lua_pop(L, 1); /* the registry keeps it */
+  if (s == NULL) luaL_error(L, "mytensor is not loaded in this Lua state");
+  return &s->ctx;
+}
+
+void mtl_drop_pending(mtl_state *s, int keep) {
+  while (s->npending > keep) mt_release(s->pending[--s->npending]);
+}
+
+mt_context *mtl_enter(lua_State *L) {
+  mtl_state *s = mtl_state_of(L);
+  if (s->ctx.gc_debt < STEP_BYTES && s->npending == 0) return &s->ctx;
+  /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
+  if (lua_gc(L, LUA_GCISRUNNING) != 1) return &s->ctx;
+  mtl_drop_pending(s, 0);
+  const size_t kilobytes = s->ctx.gc_debt / 1024;
+  s->ctx.gc_debt = 0;
+  if (kilobytes > 0) {
+    lua_gc(L, LUA_GCSTEP, kilobytes < INT_MAX ? (int)kilobytes : INT_MAX);
+  }
+  return &s->ctx;
+}
+
+const char *mtl_getenv(lua_State *L, const char *name) {
+  lua_getfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");
+  const int ignored = lua_toboolean(L, -1);
+  lua_pop(L, 1);
+  return ignored ? NULL : getenv(name);
+}
+
+/* ---- errors ---- */
+
+/* As luaL_argerror, but always by the name that the documentation uses. */
+static int argument_error(lua_State *L, int arg, const char *fname, const char *text) {
+  lua_Debug ar;
+  if (lua_getstack(L, 0, &ar)) {
+    lua_getinfo(L, "n", &ar);
+    if (strcmp(ar.namewhat, "method") == 0 && --arg == 0) {
+      return luaL_error(L, "calling '%s' on bad self (%s)", fname, text);
+    }
+  }
+  return luaL_error(L, "bad argument #%d to '%s' (%s)", arg, fname, text);
+}
+
+int mtl_argerror(lua_State *L, int arg, const char *fname, const char *format, ...) {
+  char text[512];
+  va_list args;
+  va_start(args, format);
+  vsnprintf(text, sizeof text, format, args);
+  va_end(args);
+  return argument_error(L, arg, fname, text);
+}
+
+mt_status mtl_keep_error(lua_State *L) {
+  lua_rawsetp(L, LUA_REGISTRYINDEX, &error_key);
+  return mt_fail(MT_ELUA, "an error in a Lua function");
+}
+
+int mtl_raise(lua_State *L, const char *fname) {
+  const mt_error *e = mt_last_error();
+  if (e->status == MT_ELUA) {
+    lua_rawgetp(L, LUA_REGISTRYINDEX, &error_key);
+    lua_pushnil(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &error_key);
+    return lua_error(L);
+  }
+  if (e->arg > 0) return argument_error(L, e->arg, fname, e->text);
+  return luaL_error(L, "%s: %s", fname, e->text);
+}

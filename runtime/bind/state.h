@@ -1,0 +1,62 @@
+/* runtime/bind/state.h -- bind's own part of a Lua state, beside core's context. */
+#ifndef MT_BIND_STATE_H
+#define MT_BIND_STATE_H
+
+#include "runtime/bind/bind.h"
+
+typedef enum mtl_sci { MTL_SCI_AUTO, MTL_SCI_ALWAYS, MTL_SCI_NEVER } mtl_sci;
+
+/* mt.set_printoptions */
+typedef struct mtl_print {
+  int precision;     /* digits behind the point */
+  int64_t threshold; /* elements that are shown in full */
+  int edgeitems;     /* shown at either end of a dim beyond that */
+  int linewidth;     /* columns */
+  mtl_sci sci;
+} mtl_print;
+
+#define MTL_MAX_PENDING 16
+
+typedef struct mtl_state {
+  mt_context ctx;  /* first: a pointer to it is one to the whole */
+  lua_State *main; /* the main thread, which lives as long as the state */
+  int nscopes;     /* mt.scope calls that are running */
+  mtl_print print;
+  /* References on their way into a userdata that is being allocated. What an exhausted
+  ** memory leaves here, the next call from outside a finalizer releases. */
+  int npending;
+  mt_tensor *pending[MTL_MAX_PENDING];
+} mtl_state;
+
+static inline mtl_state *mtl_state_of(lua_State *L) {
+  return (mtl_state *)mtl_context(L);
+}
+
+/* Release the pending references from position keep on. */
+void mtl_drop_pending(mtl_state *s, int keep);
+
+/* Create the context unless the state has one. */
+void mtl_open_state(lua_State *L);
+
+/* Note that the userdata on top was made while mt.scope runs (memory.c). */
+void mtl_scope_add(lua_State *L);
+
+/* Release what the userdata at arg holds; later uses of it are errors. Idempotent. */
+void mtl_free_tensor(lua_State *L, int arg);
+
+/* The environment variable, unless the host was told to ignore them all (-E). */
+const char *mtl_getenv(lua_State *L, const char *name);
+
+/* Set the state's default device to what the host or the environment says. */
+void mtl_preset_device(lua_State *L);
+
+/* Overwrite t with a value (constructors.c). */
+mt_status mtl_fill(mt_context *ctx, mt_tensor *t, double value);
+
+/* Offer mytensor.h's functions to C modules (extension.c). stack: module */
+void mtl_open_extension(lua_State *L);
+
+/* Add methods to Tensor. */
+void mtl_set_methods(lua_State *L, const luaL_Reg *methods);
+
+#endif
