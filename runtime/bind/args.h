@@ -30,6 +30,9 @@ bool mtl_dim_from_one(int64_t *dim, int ndim, const mt_view *of, mtl_text *e);
 bool mtl_position_from_one(int64_t *position, const mt_view *x, int dim, bool end,
                            mtl_text *e);
 
+/* split, chunk, unbind (split.c); stack: module */
+void mtl_open_split(lua_State *L);
+
 /* Is the value at index a table with a string key? */
 bool mtl_is_options(lua_State *L, int index);
 
