@@ -1,0 +1,22 @@
+-- spec/reference/bitwise_not.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="int64",
+   inputs={{shape={3,5},dtype="int64",data={79,57,36,90,29,18,84,25,92,86,27,95,82,64,42}}},
+   outputs={{shape={3,5},dtype="int64",data={-80,-58,-37,-91,-30,-19,-85,-26,-93,-87,-28,-96,-83,-65,-43}}}},
+  {name="int32",
+   inputs={{shape={3,5},dtype="int32",data={52,76,92,26,10,18,23,93,92,26,18,88,54,4,94}}},
+   outputs={{shape={3,5},dtype="int32",data={-53,-77,-93,-27,-11,-19,-24,-94,-93,-27,-19,-89,-55,-5,-95}}}},
+  {name="int16",
+   inputs={{shape={3,5},dtype="int16",data={25,74,64,58,42,80,10,35,52,66,40,64,50,44,11}}},
+   outputs={{shape={3,5},dtype="int16",data={-26,-75,-65,-59,-43,-81,-11,-36,-53,-67,-41,-65,-51,-45,-12}}}},
+  {name="int8",
+   inputs={{shape={3,5},dtype="int8",data={40,98,62,99,80,89,10,70,57,24,44,69,47,3,59}}},
+   outputs={{shape={3,5},dtype="int8",data={-41,-99,-63,-100,-81,-90,-11,-71,-58,-25,-45,-70,-48,-4,-60}}}},
+  {name="uint8",
+   inputs={{shape={3,5},dtype="uint8",data={9,49,62,22,48,0,48,42,29,36,48,46,46,26,2}}},
+   outputs={{shape={3,5},dtype="uint8",data={246,206,193,233,207,255,207,213,226,219,207,209,209,229,253}}}},
+  {name="bools",
+   inputs={{shape={2},dtype="bool",data={1,0}}},
+   outputs={{shape={2},dtype="bool",data={0,1}}}},
+}

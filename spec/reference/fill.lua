@@ -1,0 +1,21 @@
+-- spec/reference/fill.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="matrix",
+   attrs={value=2.5},
+   check=true,
+   inputs={{shape={3,5},data={1.96875,.03125,.90625,.890625,2.046875,.5625,-2.5,1.828125,1.5,-2.09375,-2.171875,2.109375,1.703125,-1.859375,.8125}}},
+   outputs={{shape={3,5},data={2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5,2.5}}},
+   cotangents={{shape={3,5},data={.5625,-.9375,-.8125,.875,.4375,.5,.6875,-.6875,.5625,.875,0,.375,-.0625,-.4375,-.5}}},
+   gradients={{shape={3,5},data={0,-0.0,-0.0,0,0,0,0,-0.0,0,0,0,0,-0.0,-0.0,-0.0}}}},
+  {name="int64",
+   attrs={value=7},
+   inputs={{shape={3,5},dtype="int64",data={1,3,4,3,0,5,3,6,2,5,7,0,8,6,0}}},
+   outputs={{shape={3,5},dtype="int64",data={7,7,7,7,7,7,7,7,7,7,7,7,7,7,7}}}},
+  {name="empty",
+   attrs={value=7},
+   inputs={{shape={0,2},data={}}},
+   outputs={{shape={0,2},data={}}},
+   cotangents={{shape={0,2},data={}}},
+   gradients={{shape={0,2},data={}}}},
+}

@@ -1,0 +1,26 @@
+-- spec/support/devices.lua: on which devices the specs run, and why not on the others.
+
+local mt = require "mytensor"
+local devices = {}
+
+local function cuda()
+  if os.getenv "MYTENSOR_GC_STRESS" == "1" then return false, "not under GC stress" end
+  return mt.cuda.is_available()
+end
+
+local available, reason = cuda()
+devices.cuda = available
+devices.reason = available and nil or "cuda: " .. tostring(reason)
+devices.list = available and { "cpu", "cuda" } or { "cpu" }
+
+--- What a case that needs the GPU does without one: pending with the reason, or a
+--- failure where MYTENSOR_REQUIRE_CUDA is set.
+function devices.without_cuda(pending)
+  if os.getenv "MYTENSOR_REQUIRE_CUDA" == "1" then
+    error("MYTENSOR_REQUIRE_CUDA is set, and there is no CUDA device: " .. devices.reason,
+      0)
+  end
+  pending(devices.reason)
+end
+
+return devices

@@ -1,0 +1,341 @@
+-- spec/support/harness.lua: runs reference cases of one op in every dtype, layout and
+-- direction.
+
+local mt = require "mytensor"
+local tensors = require "spec.support.tensors"
+local tolerances = require "spec.support.tolerances"
+
+local harness = {}
+
+--- The row of an op in mt.ops().
+local rows = {}
+for _, row in ipairs(mt.ops()) do rows[row.name] = row end
+harness.rows = rows
+
+-- Functions of the module that are no ops of the table but have reference data.
+harness.functions = { split = true, chunk = true }
+
+local function has_entries(t) return next(t) ~= nil end
+
+--- Call an op as Lua code does. Attributes go into the trailing table.
+function harness.call(name, inputs, attrs, as_method)
+  local args = { n = #inputs }
+  for i, x in ipairs(inputs) do args[i] = x or nil end
+  if has_entries(attrs) then
+    args.n = args.n + 1
+    args[args.n] = attrs
+  end
+  local f = as_method and inputs[1][name] or mt[name]
+  if not f then error("mt." .. name .. " does not exist", 0) end
+  return table.pack(f(table.unpack(args, 1, args.n)))
+end
+
+-- dtype of a case's float inputs, or nil if it has none
+local function dtype_of_case(case, dtype)
+  return case.float and dtype or nil
+end
+
+--- Does the case run in this dtype? Cases of float inputs run in every float dtype,
+--- cases of integer inputs in the dtype of their first input only.
+function harness.takes(case, dtype)
+  if case.float then return tensors.is_float(dtype) end
+  for _, input in ipairs(case.inputs) do
+    if type(input) == "table" then
+      local entry = input.list and input.list[1] or input
+      return entry.dtype == dtype
+    end
+  end
+  return false
+end
+
+-- Build the inputs of a case in a layout.
+-- Gives the op's arguments and the leaves: {leaf=, spread=} for each float input.
+local function build(case, dtype, device, layout, grad)
+  local leaves, used = {}, false
+  local function one(entry)
+    local x = tensors.build(entry, dtype, device)
+    local float = entry.dtype == nil
+    local leaf, view, spread = x, nil, nil
+    if layout then
+      local l, v, s = tensors.layouts[layout](x)
+      if l then
+        leaf, view, spread = l, v, s
+        used = true
+      end
+    end
+    if float then
+      if grad then leaf:requires_grad_() end
+      leaves[#leaves + 1] = { leaf = leaf, spread = spread, entry = entry }
+    end
+    return view and view(leaf) or leaf
+  end
+  local args = {}
+  for i, input in ipairs(case.inputs) do
+    if type(input) ~= "table" then
+      args[i] = input
+    elseif input.list then
+      local list = {}
+      for j, entry in ipairs(input.list) do list[j] = one(entry) end
+      args[i] = list
+    else
+      args[i] = one(input)
+    end
+  end
+  return args, leaves, used
+end
+harness.build = build
+
+local function fail(case, layout, what, text)
+  error(("%s, %s: %s: %s"):format(case.name, layout, what, text), 0)
+end
+
+local function outputs_of(name, results, case)
+  -- split and chunk give a list
+  if harness.functions[name] and type(results[1]) == "table" then
+    results = results[1]
+  end
+  if #results ~= #case.outputs then
+    error(("%s: %d results instead of %d"):format(case.name, #results, #case.outputs), 0)
+  end
+  return results
+end
+
+local function check_values(name, case, outs, dtype, device, layout)
+  local tolerance = tolerances.of(name, dtype)
+  for i, entry in ipairs(case.outputs) do
+    local different = tensors.difference(outs[i], entry,
+      { dtype = dtype, tolerance = tolerance, exact = case.exact })
+    if different then fail(case, layout, "output " .. i, different) end
+    local at = outs[i]:device()
+    if at ~= device and at ~= device .. ":0" then
+      fail(case, layout, "output " .. i, "on " .. at)
+    end
+  end
+end
+
+-- Backward with the case's cotangents.
+local function backward(case, outs, dtype, device)
+  local ys, dys = {}, {}
+  for i, entry in ipairs(case.cotangents) do
+    if entry then
+      ys[#ys + 1] = outs[i]
+      dys[#dys + 1] = tensors.build(entry, dtype, device)
+    end
+  end
+  return ys, dys
+end
+
+-- Gradients of the leaves.
+local function gradients_of(case, outs, leaves, dtype, device)
+  local ys, dys = backward(case, outs, dtype, device)
+  local inputs = {}
+  for i, l in ipairs(leaves) do inputs[i] = l.leaf end
+  return mt.grad(ys, inputs, { grad_outputs = dys, allow_unused = true })
+end
+
+local function check_gradients(name, case, outs, leaves, dtype, device, layout)
+  local found = gradients_of(case, outs, leaves, dtype, device)
+  local tolerance = tolerances.of(name, dtype)
+  for i, entry in ipairs(case.gradients) do
+    local l, g = leaves[i], found[i]
+    if not g then g = mt.zeros(l.leaf:shape(), { dtype = dtype, device = device }) end
+    local what = "gradient of input " .. i
+    if l.spread then
+      -- open elements would take part in sums and frames: such inputs are contiguous only
+      local expected = l.spread(tensors.build(entry, dtype, device))
+      local different = tensors.differ(g, expected, tolerance)
+      if different then fail(case, layout, what, different) end
+    else
+      local different = tensors.difference(g, entry,
+        { dtype = dtype, tolerance = tolerance })
+      if different then fail(case, layout, what, different) end
+    end
+  end
+end
+
+local function has_open(case)
+  for _, list in ipairs { case.outputs, case.gradients or {} } do
+    for _, entry in ipairs(list) do
+      for _, v in ipairs(entry.data) do if v == false then return true end end
+    end
+  end
+  return false
+end
+
+-- The broadcast layout changes the values: the contiguous run of the same values is what
+-- it must give.
+local function against_contiguous(name, case, dtype, device, gradients)
+  local layout = "broadcast"
+  local args, leaves, used = build(case, dtype, device, layout, gradients)
+  if not used then return end
+  local plain, plain_leaves = {}, {}
+  local k = 0
+  local function copy(x)
+    if type(x) ~= "userdata" then return x end
+    local c = x:detach():clone()
+    if tensors.is_float(c:dtype()) and gradients then
+      c:requires_grad_()
+      k = k + 1
+      plain_leaves[k] = { leaf = c }
+    end
+    return c
+  end
+  for i, x in ipairs(args) do
+    if type(x) == "table" then
+      plain[i] = {}
+      for j, e in ipairs(x) do plain[i][j] = copy(e) end
+    else
+      plain[i] = copy(x)
+    end
+  end
+  local function run(a)
+    local ok, results = pcall(harness.call, name, a, case.attrs)
+    if not ok then return nil, results end
+    return harness.functions[name] and type(results[1]) == "table" and results[1]
+      or results
+  end
+  local want, err = run(plain)
+  if not want then return end -- such values are an error, here and there
+  local outs
+  outs, err = run(args)
+  if not outs then fail(case, layout, "call", err) end
+  local tolerance = tolerances.of(name, dtype)
+  local function same(a, b, what)
+    local different = tensors.differ(a, b, tolerance)
+    if different then fail(case, layout, what, different) end
+  end
+  for i = 1, #want do same(outs[i], want[i], "output " .. i) end
+  if not gradients then return end
+  local got = gradients_of(case, outs, leaves, dtype, device)
+  local expected = gradients_of(case, want, plain_leaves, dtype, device)
+  for i, l in ipairs(leaves) do
+    local e = expected[i]
+    if got[i] or e then
+      if not got[i] or not e then fail(case, layout, "gradient " .. i, "is missing") end
+      same(got[i], l.spread and l.spread(e) or e, "gradient " .. i)
+    end
+  end
+end
+
+-- The size of the outputs may depend on the values: then broadcasting makes no sense.
+local VALUE_DEPENDENT = { masked_select = true, nonzero = true }
+
+--- Values of every case that takes this dtype, in every layout. Returns how many ran.
+function harness.forward(name, cases, dtype, device)
+  local count = 0
+  for _, case in ipairs(cases) do
+    if harness.takes(case, dtype) then
+      for _, layout in ipairs { "contiguous", "transposed", "sliced" } do
+        local args, _, used = build(case, dtype_of_case(case, dtype), device, layout)
+        if used or layout == "contiguous" then
+          local ok, results = pcall(harness.call, name, args, case.attrs)
+          if not ok then fail(case, layout, "call", results) end
+          check_values(name, case, outputs_of(name, results, case), dtype, device, layout)
+          count = count + 1
+        end
+      end
+      if not VALUE_DEPENDENT[name] then
+        against_contiguous(name, case, dtype_of_case(case, dtype), device, false)
+      end
+    end
+  end
+  return count
+end
+
+--- Gradients of every case that has some.
+function harness.backward(name, cases, dtype, device)
+  local count = 0
+  for _, case in ipairs(cases) do
+    if case.gradients and harness.takes(case, dtype) then
+      local layouts = has_open(case) and { "contiguous" }
+        or { "contiguous", "transposed", "sliced" }
+      for _, layout in ipairs(layouts) do
+        local args, leaves, used = build(case, dtype, device, layout, true)
+        if used or layout == "contiguous" then
+          if layout == "contiguous" then
+            for _, l in ipairs(leaves) do l.spread = nil end
+          end
+          local results = harness.call(name, args, case.attrs)
+          local outs = outputs_of(name, results, case)
+          check_gradients(name, case, outs, leaves, dtype, device, layout)
+          count = count + 1
+        end
+      end
+      if not VALUE_DEPENDENT[name] and #layouts > 1 then
+        against_contiguous(name, case, dtype, device, true)
+      end
+    end
+  end
+  return count
+end
+
+--- Difference quotients of the smooth cases, in float64. which: mt.gradcheck or
+--- mt.gradgradcheck. Returns how many ran.
+function harness.quotients(name, cases, device, which)
+  local count = 0
+  for _, case in ipairs(cases) do
+    if case.check then
+      local args, leaves = build(case, "float64", device, nil, true)
+      local inputs = {}
+      for i, l in ipairs(leaves) do inputs[i] = l.leaf end
+      local function fn(...)
+        local given, k = { ... }, 0
+        local function next_of(x)
+          if type(x) == "userdata" and tensors.is_float(x:dtype()) then
+            k = k + 1
+            return given[k]
+          end
+          return x
+        end
+        local call_args = {}
+        for i, x in ipairs(args) do
+          if type(x) == "table" then
+            local list = {}
+            for j, e in ipairs(x) do list[j] = next_of(e) end
+            call_args[i] = list
+          else
+            call_args[i] = next_of(x)
+          end
+        end
+        local results = outputs_of(name, harness.call(name, call_args, case.attrs), case)
+        -- only what a gradient flows from
+        local float = {}
+        for _, y in ipairs(results) do
+          if tensors.is_float(y:dtype()) then float[#float + 1] = y end
+        end
+        return table.unpack(float)
+      end
+      local ok, good, err = pcall(which, fn, inputs)
+      if not ok then fail(case, "float64", "difference quotients", good) end
+      if not good then fail(case, "float64", "difference quotients", tostring(err)) end
+      count = count + 1
+    end
+  end
+  return count
+end
+
+--- The in-place form gives the same values, and returns its first input.
+function harness.inplace(name, cases, dtype, device)
+  local count = 0
+  for _, case in ipairs(cases) do
+    local first, out = case.inputs[1], case.outputs[1]
+    if harness.takes(case, dtype) and type(first) == "table" and not first.list
+        and tensors.same_shape(first.shape, out.shape)
+        and (out.dtype or dtype) == (first.dtype or dtype) then
+      for _, layout in ipairs { "contiguous", "transposed", "sliced" } do
+        local args, _, used = build(case, dtype_of_case(case, dtype), device, layout)
+        if used or layout == "contiguous" then
+          local results = harness.call(name .. "_", args, case.attrs, true)
+          if not rawequal(results[1], args[1]) then
+            fail(case, layout, "in place", "the result is not the first input")
+          end
+          check_values(name, case, { args[1] }, dtype, device, layout .. ", in place")
+          count = count + 1
+        end
+      end
+    end
+  end
+  return count
+end
+
+return harness
