@@ -112,7 +112,7 @@ for _, row in ipairs(mt.ops()) do
             grad_outputs = { mt.tensor(g, { dtype = "float64" }) }, allow_unused = true })
           local extra = { g = g, y = tensors.flat(y) }
           for i, formula in ipairs(row.gradients) do
-            if formula ~= "NONE" then
+            if formula then
               expect(dxs[i] or mt.zeros_like(xs[i]), evaluate(row, formula, lists, extra),
                 "gradient " .. i .. ": " .. formula)
             end

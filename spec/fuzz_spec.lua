@@ -1,0 +1,316 @@
+-- spec/fuzz_spec.lua: every public function with random arguments of random types, shapes
+-- and dtypes, under a memory limit: errors or results, never a crash.
+--
+-- MYTENSOR_FUZZ_SEED and MYTENSOR_FUZZ_CALLS repeat or extend a run; with
+-- MYTENSOR_FUZZ_LOG=file each call is noted there before it is made.
+
+local mt = require "mytensor"
+
+local SEED = tonumber(os.getenv "MYTENSOR_FUZZ_SEED") or os.time()
+local CALLS = tonumber(os.getenv "MYTENSOR_FUZZ_CALLS") or 20000
+local LIMIT = 256 << 20
+
+local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
+  "int8", "uint8", "bool" }
+local random = math.random
+
+local function pick(list) return list[random(#list)] end
+
+-- ---- random arguments --------------------------------------------------------------------
+local NUMBERS = { 0, 1, 2, 3, -1, -2, 0.5, -0.5, 1.5, 1e30, -1e30, 0 / 0, math.huge,
+  -math.huge, math.maxinteger, math.mininteger, 1 << 31, 1 << 40, 7, 100, -0.0, 2 ^ 53 }
+local STRINGS = { "", "mean", "sum", "none", "cpu", "cuda", "cuda:99", "float32", "int64",
+  "x", "\0", ("a"):rep(3000), "%s%s%n", "auto" }
+
+local function shape()
+  local s = {}
+  for i = 1, random(0, 4) do s[i] = pick { 0, 1, 2, 3, 4, 5, 1, 2, 3, 17 } end
+  return s
+end
+
+local function opts()
+  local o = {}
+  if random(2) == 1 then o.dtype = pick(DTYPES) end
+  if random(4) == 1 then o.device = pick { "cpu", "cpu", "cuda", "nowhere" } end
+  if random(4) == 1 then o.requires_grad = true end
+  return o
+end
+
+local LAYOUTS = {
+  function(t) return t end,
+  function(t) return t end,
+  function(t) return t:dim() > 1 and t:transpose(1, -1) or t end,
+  function(t) return t:dim() > 0 and t:size(1) > 1 and t:narrow(1, 2, t:size(1) - 1) or t end,
+  function(t) return t:unsqueeze(1):expand(3, table.unpack(t:shape())) end,
+  function(t) return t:dim() > 0 and t:size(1) > 0 and t:select(1, -1) or t end,
+}
+
+local function tensor()
+  local dtype = pick(DTYPES)
+  if random(2) == 1 then dtype = pick { "float32", "float64", "int64", "bool" } end
+  local t = mt.zeros(shape(), { dtype = dtype })
+  local fill = random(4)
+  if fill == 1 then
+    t:fill_(pick { 1, 2, 3, -1 })
+  elseif fill == 2 and dtype:find "float" then
+    t = mt.randn(t:shape(), { dtype = "float32" }):to(dtype)
+  elseif fill == 3 then
+    t = mt.randint(-3, 5, t:shape()):to(dtype)
+  end
+  if (dtype == "float32" or dtype == "float64") and random(3) == 1 then
+    t = t:detach():requires_grad_()
+    if random(2) == 1 then t = t * 1 end
+  end
+  return pick(LAYOUTS)(t)
+end
+
+-- Tensors that several calls use, so that they meet each other's results.
+local pool = {}
+local function pooled()
+  if #pool > 0 and random(2) == 1 then return pick(pool) end
+  local t = tensor()
+  pool[random(16) > 8 and random(math.max(#pool, 1)) or math.min(#pool + 1, 24)] = t
+  return t
+end
+
+local argument
+local MAKERS = {
+  { 10, pooled },
+  { 4, function() return random(-2, 5) end },
+  { 2, function() return pick(NUMBERS) end },
+  { 2, shape },
+  { 2, opts },
+  { 1, function() return pick(STRINGS) end },
+  { 1, function() return random(2) == 1 end },
+  { 1, function() return nil end },
+  { 1, function() return { pooled(), pooled() } end },
+  { 1, function() return { random(4), { random(3), random(4) }, {} } end },
+  { 1, function()
+    local list = {}
+    for i = 1, random(0, 4) do list[i] = argument(1) end
+    return list
+  end },
+  { 1, function()
+    return pick { function(...) return ... end, function() return mt.ones(2) end,
+      function() error "thrown" end, print, math.sin }
+  end },
+  { 1, function() return pick { io.stdout, coroutine.create(print), _G.math } end },
+}
+local TOTAL = 0
+for _, m in ipairs(MAKERS) do TOTAL = TOTAL + m[1] end
+
+function argument(depth)
+  if depth and depth > 3 then return 1 end
+  local r = random(TOTAL)
+  for _, m in ipairs(MAKERS) do
+    r = r - m[1]
+    if r <= 0 then return m[2](depth) end
+  end
+end
+
+-- Likely arguments of an op, by its parameters.
+local function fitting(params)
+  local args = {}
+  for i, p in ipairs(params) do
+    if p.optional and random(3) == 1 then break end
+    local kind = p.type
+    if random(12) == 1 then
+      args[i] = argument()
+    elseif kind == "tensor" then
+      args[i] = pooled()
+    elseif kind == "tensors" then
+      local t = pooled()
+      args[i] = { t, random(2) == 1 and t or pooled() }
+    elseif kind == "bool" then
+      args[i] = random(2) == 1
+    elseif kind == "float" or kind == "number" then
+      args[i] = pick(NUMBERS)
+    elseif kind == "dtype" then
+      args[i] = pick(DTYPES)
+    elseif kind == "shape" or kind == "ints" or kind == "dims" or kind == "pair" then
+      args[i] = random(2) == 1 and random(-2, 4) or shape()
+    elseif kind:find "|" then
+      args[i] = pick { kind:match "^%w+", kind:match "%w+$", "x" }
+    else
+      args[i] = random(-2, 5)
+    end
+  end
+  return args
+end
+
+-- ---- public functions --------------------------------------------------------------------
+-- What a run of random calls must not do: end or stop the process, change what the other
+-- specs rely on, fill the disk or the screen.
+local EXCLUDED = {
+  set_memory_limit = true, set_num_threads = true, set_default_dtype = true,
+  set_default_device = true, manual_seed = true, set_rng_state = true,
+  set_printoptions = true, set_deterministic = true, save_tensors = true, show = true,
+  load_tensors = true, data_ptr = true, free = true, keep = true,
+}
+
+local function collect_functions(targets, path, t, seen, depth)
+  if seen[t] or depth > 2 then return end
+  seen[t] = true
+  local names = {}
+  for name in pairs(t) do
+    if type(name) == "string" and not name:find "^__" and not EXCLUDED[name] then
+      names[#names + 1] = name
+    end
+  end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    local value = t[name]
+    if type(value) == "function" then
+      targets[#targets + 1] = { name = path .. name, f = value }
+    elseif type(value) == "table" and path == "" and (name == "nn" or name == "Tensor"
+        or name == "cuda") then
+      collect_functions(targets, name .. ".", value, seen, depth + 1)
+    end
+  end
+end
+
+local function public_functions()
+  local params = {}
+  for _, row in ipairs(mt.ops()) do
+    params[row.name] = row.params
+    params[row.name .. "_"] = row.inplace and row.params or nil
+  end
+  local targets = {}
+  collect_functions(targets, "", mt, {}, 0)
+  for _, target in ipairs(targets) do
+    target.params = params[target.name:match "[^.]*$"]
+  end
+  local operators = {
+    add = function(a, b) return a + b end, sub = function(a, b) return a - b end,
+    mul = function(a, b) return a * b end, div = function(a, b) return a / b end,
+    idiv = function(a, b) return a // b end, mod = function(a, b) return a % b end,
+    pow = function(a, b) return a ^ b end, unm = function(a) return -a end,
+    band = function(a, b) return a & b end, bor = function(a, b) return a | b end,
+    bxor = function(a, b) return a ~ b end, bnot = function(a) return ~a end,
+    shl = function(a, b) return a << b end, shr = function(a, b) return a >> b end,
+    len = function(a) return #a end, eq = function(a, b) return a == b end,
+    lt = function(a, b) return a < b end, concat = function(a, b) return a .. b end,
+    call = function(a, b) return a(b) end, tostring = function(a) return tostring(a) end,
+    index = function(a, b) return a[b] end,
+    newindex = function(a, b, c) a[b] = c end,
+    pairs = function(a) for _ in pairs(a) do break end end,
+    close = function(a) local x <close> = a; return x end,
+  }
+  local names = {}
+  for name in pairs(operators) do names[#names + 1] = name end
+  table.sort(names)
+  for _, name in ipairs(names) do
+    targets[#targets + 1] = { name = "operator " .. name, f = operators[name],
+      tensors = true }
+  end
+  return targets
+end
+
+-- ---- results -----------------------------------------------------------------------------
+local KNOWN = {}
+for _, dtype in ipairs(DTYPES) do KNOWN[dtype] = true end
+
+-- A tensor's metadata must be consistent whatever made it.
+local function inspect(t, name)
+  local s, stride = t:shape(), t:stride()
+  local n = 1
+  for _, size in ipairs(s) do
+    if size < 0 then error(name .. ": a negative size", 0) end
+    n = n * size
+  end
+  if n ~= t:numel() then error(name .. ": numel is not the product of the sizes", 0) end
+  if #stride ~= #s then error(name .. ": strides and sizes differ in number", 0) end
+  if not KNOWN[t:dtype()] then error(name .. ": dtype " .. tostring(t:dtype()), 0) end
+  if not tostring(t):find "^<Tensor shape=" then error(name .. ": tostring", 0) end
+  if n > 0 and n < 100 then t:reshape({ n }):totable() end
+end
+
+local function usable(t)
+  return mt.is_tensor(t) and not tostring(t):find "freed"
+end
+
+local function describe_value(v, depth)
+  if mt.is_tensor(v) then return tostring(v) end
+  if type(v) == "string" then return ("%q"):format(v:sub(1, 20)) end
+  if type(v) == "table" and (depth or 0) < 2 then
+    local parts = {}
+    for k, e in pairs(v) do
+      parts[#parts + 1] = tostring(k) .. "=" .. describe_value(e, (depth or 0) + 1)
+      if #parts > 6 then break end
+    end
+    return "{" .. table.concat(parts, ", ") .. "}"
+  end
+  return tostring(v)
+end
+
+describe("every public function", function()
+  it(("gives results or errors for %d random calls, seed %d"):format(CALLS, SEED), function()
+    math.randomseed(SEED)
+    mt.manual_seed(SEED)
+    mt.set_memory_limit(LIMIT)
+    local path = os.getenv "MYTENSOR_FUZZ_LOG"
+    local log = path and assert(io.open(path, "w"))
+    local targets = public_functions()
+    assert.is_true(#targets > 200, #targets .. " functions only")
+    local errors, results = 0, 0
+    local output, silent = io.stdout, io.tmpfile()
+    local ok, err = pcall(function()
+      io.output(silent)
+      for i = 1, CALLS do
+        local target = i <= #targets and targets[i] or pick(targets)
+        local args
+        local made = pcall(function()
+          if target.params and random(4) > 1 then
+            args = fitting(target.params)
+            args.n = #target.params
+          else
+            args = { n = random(0, 5) }
+            for k = 1, args.n do args[k] = argument() end
+            if target.tensors or random(2) == 1 then
+              args[1] = pooled()
+              args.n = math.max(args.n, target.tensors and 3 or 1)
+            end
+          end
+        end)
+        if made then
+          if log then
+            local parts = {}
+            for k = 1, args.n do parts[k] = describe_value(args[k]) end
+            log:write(i, " ", target.name, "(", table.concat(parts, ", "), ")\n")
+            log:flush()
+          end
+          local got = table.pack(pcall(target.f, table.unpack(args, 1, args.n)))
+          if got[1] then
+            results = results + 1
+            for k = 2, got.n do
+              if usable(got[k]) then
+                inspect(got[k], target.name)
+                if got[k]:numel() < 5000 and random(4) == 1 then
+                  pool[random(24)] = got[k]
+                  for j = 1, 24 do pool[j] = pool[j] or got[k] end
+                end
+              end
+            end
+          else
+            errors = errors + 1
+            if got[2] == nil then error(target.name .. ": an error without a value", 0) end
+            if type(got[2]) == "string" and got[2]:find "internal" then
+              error(target.name .. ": " .. got[2], 0)
+            end
+          end
+        end
+      end
+    end)
+    io.output(output)
+    silent:close()
+    if log then log:close() end
+    for k in pairs(pool) do pool[k] = nil end
+    mt.set_memory_limit()
+    mt.set_default_device "cpu"
+    if not ok then error(("seed %d: %s"):format(SEED, tostring(err)), 0) end
+    assert.is_true(mt.is_grad_enabled())
+    assert.is_true(results > CALLS / 20, results .. " results only")
+    assert.is_true(errors > CALLS / 20, errors .. " errors only")
+    assert.equal(6, mt.tensor({ 1, 2, 3 }):sum():item())
+  end)
+end)
