@@ -1,0 +1,235 @@
+-- spec/support/gendocs.lua: writes kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
+-- from mt.ops() and from the comments of the sources. The output depends on nothing else,
+-- so that `make lint` can compare. Usage: build/mtlua spec/support/gendocs.lua [folder]
+
+package.path = "./?.lua;" .. package.path
+local mt = require "mytensor"
+local sources = require "spec.support.doc_sources"
+
+local root = arg[1] and arg[1] .. "/" or ""
+local ops = mt.ops()
+local c_functions = sources.c_functions "runtime/bind"
+local classes, lua_functions = sources.lua_entries "lua/mytensor"
+
+local function write(path, lines)
+  local f = assert(io.open(root .. path, "w"))
+  f:write(table.concat(lines, "\n"), "\n")
+  f:close()
+end
+
+local function escape(text) return (text:gsub("|", "\\|")) end
+
+-- A file's lines, with what add(format, ...) appends.
+local function document()
+  local lines = {}
+  return lines, function(format, ...)
+    lines[#lines + 1] = select("#", ...) > 0 and format:format(...) or format
+  end
+end
+
+-- ---- kernels/OPS.md ----------------------------------------------------------------------
+local KINDS = {
+  { "unary", "Elementwise, one input" }, { "binary", "Elementwise, two inputs" },
+  { "ternary", "Elementwise, three inputs" },
+  { "predicate", "Elementwise tests, giving bool" },
+  { "compare", "Comparisons, giving bool" },
+  { "custom", "Reductions, products, networks, selecting, joining" },
+  { "view", "Views: they share memory and never copy" },
+  { "composite", "Made of the others" }, { "random", "Random" },
+}
+
+local DTYPES = {
+  float = "floats; integers and bool are promoted", any = "all, in their own",
+  number = "all but bool, in their own", int = "integers and bool",
+}
+
+local function is_tensor_param(p) return p.type == "tensor" or p.type == "tensors" end
+
+local function default_text(v)
+  if type(v) == "string" then return ("%q"):format(v) end
+  if math.type(v) == "float" then
+    if v == math.huge or v == -math.huge then return v > 0 and "inf" or "-inf" end
+    return ("%.17g"):format(v):gsub("^(%-?%d+)$", "%1.0")
+  end
+  return tostring(v)
+end
+
+-- x, dim, [keepdim = false]
+local function parameters(row)
+  local parts = {}
+  for i, p in ipairs(row.params) do
+    local text = p.name .. (p.type == "tensors" and "{}" or "")
+    if p.default ~= nil then
+      local v = default_text(p.default)
+      -- shortest form of numbers like 0.01
+      if math.type(p.default) == "float" then
+        v = ("%.14g"):format(p.default)
+        if v:find "^%-?%d+$" then v = v .. ".0" end
+      end
+      text = ("[%s = %s]"):format(text, v)
+    elseif p.optional then
+      text = "[" .. text .. "]"
+    end
+    parts[i] = text
+  end
+  return table.concat(parts, ", ")
+end
+
+local function ops_md()
+  local lines, add = document()
+  add "# Operators"
+  add ""
+  add "Generated from `mt.ops()` by `make docs`; the table itself is `kernels/ops.def`."
+  add ""
+  add "Every operator is a function `mt.NAME(x, ...)`; those whose first input is one"
+  add "tensor are methods `x:NAME(...)` too, and those marked *in place* have a form"
+  add "`x:NAME_(...)`. What stands in brackets may be left out. Arguments come by position"
+  add "or, behind the first, in a table: `x:sum(1, true)`, `x:sum{dim = 1, keepdim = true}`."
+  add "Dims, indices and labels count from 1, negative ones from the end."
+  for _, kind in ipairs(KINDS) do
+    local rows = {}
+    for _, row in ipairs(ops) do
+      if row.kind == kind[1] and not row.internal then rows[#rows + 1] = row end
+    end
+    if #rows > 0 then
+      add ""
+      add("## " .. kind[2])
+      for _, row in ipairs(rows) do
+        add ""
+        add("### %s", row.name)
+        add ""
+        add("`%s(%s)` gives `%s`: %s.", row.name, parameters(row),
+          table.concat(row.outputs, ", "), row.doc)
+        local facts = {}
+        if row.kind ~= "view" then
+          facts[#facts + 1] = "dtypes: " .. (DTYPES[row.dtypes] or row.dtypes)
+        end
+        if row.differentiable then facts[#facts + 1] = "differentiable" end
+        if row.inplace then facts[#facts + 1] = "in place" end
+        if #facts > 0 then
+          add ""
+          add("%s.", table.concat(facts, "; "))
+        end
+        if row.value then
+          add ""
+          add("```\n%s = %s", row.outputs[1], row.value)
+          for i, formula in ipairs(row.gradients or {}) do
+            if formula then add("d%s = %s", row.inputs[i].name, formula) end
+          end
+          add "```"
+        end
+      end
+    end
+  end
+  write("kernels/OPS.md", lines)
+end
+
+-- ---- lua/API.md --------------------------------------------------------------------------
+local function prose(add, text)
+  for _, line in ipairs(text) do add(line) end
+end
+
+local OWNERS = {
+  { "mt", "Functions of the module" }, { "Tensor", "Methods of tensors" },
+  { "Tensor static", "mt.Tensor" }, { "mt.nn", "Forward and backward by hand: mt.nn" },
+  { "mt.cuda", "mt.cuda" },
+}
+
+local function c_section(add, owner, title)
+  local seen, any = {}, false
+  for _, f in ipairs(c_functions) do
+    if f.owner == owner and not seen[f.call] then
+      seen[f.call] = true
+      if not any then
+        add ""
+        add("## " .. title)
+        add ""
+        add "| call | |"
+        add "|---|---|"
+        any = true
+      end
+      add("| `%s` | %s |", escape(f.call), escape(f.doc))
+    end
+  end
+end
+
+local function tags(add, entry)
+  for _, p in ipairs(entry.params) do
+    local name, rest = p:match "^(%S+)%s*(.*)$"
+    add("- `%s`: %s", name, rest)
+  end
+  for _, r in ipairs(entry.returns) do add("- returns %s", r) end
+end
+
+local function constructor(class)
+  for _, m in ipairs(class.methods) do
+    if m.name == "init" then return m end
+  end
+end
+
+local function api_md()
+  local lines, add = document()
+  add "# The Lua interface"
+  add ""
+  add "Generated by `make docs` from the comments in `runtime/bind/` and `lua/mytensor/`."
+  add "The operators, which are functions and methods as well, are in"
+  add "[kernels/OPS.md](../kernels/OPS.md). `mt` is what `require \"mytensor\"` returns."
+  for _, owner in ipairs(OWNERS) do c_section(add, owner[1], owner[2]) end
+  add ""
+  add "## Functions in Lua"
+  for _, f in ipairs(lua_functions) do
+    add ""
+    add("### %s.%s(%s)", f.owner, f.name, f.arguments)
+    add ""
+    prose(add, f.text)
+    if #f.params + #f.returns > 0 then add "" end
+    tags(add, f)
+  end
+  add ""
+  add "## Classes"
+  for _, class in ipairs(classes) do
+    local init = constructor(class)
+    add ""
+    add("### %s%s", class.name:gsub("^mytensor", "mt"),
+      init and "(" .. init.arguments .. ")" or "")
+    add ""
+    prose(add, class.text)
+    if class.parent then
+      add ""
+      add("Inherits from `%s`.", (class.parent:gsub("^mytensor", "mt")))
+    end
+    if init then
+      if #init.text > 0 then add "" end
+      prose(add, init.text)
+      if #init.params > 0 then add "" end
+      tags(add, init)
+    end
+    if #class.fields > 0 then
+      add ""
+      for _, field in ipairs(class.fields) do
+        local name, rest = field:match "^(%S+)%s*(.*)$"
+        add("- field `%s`: %s", name, rest)
+      end
+    end
+    for _, m in ipairs(class.methods) do
+      if m.name ~= "init" then
+        add ""
+        add("#### %s%s(%s)", m.separator, m.name, m.arguments)
+        add ""
+        prose(add, m.text)
+        if #m.text > 0 and #m.params + #m.returns > 0 then add "" end
+        tags(add, m)
+      end
+    end
+  end
+  write("lua/API.md", lines)
+end
+
+-- ---- lua/mytensor/meta.lua ---------------------------------------------------------------
+require "spec.support.gendocs_meta" {
+  ops = ops, c_functions = c_functions, classes = classes, lua_functions = lua_functions,
+  document = document, write = write, is_tensor_param = is_tensor_param,
+}
+
+ops_md()
+api_md()
