@@ -44,7 +44,7 @@ describe("backward", function()
   it("adds up over every path, also diamonds and a tensor used twice", function()
     local x = leaf { 3 }
     local a = x * 2
-    local b = a * a + a
+    local b = a * a + a;
     (b + x):backward()
     -- d(4x^2 + 2x + x) = 8x + 3
     assert.equal(27, x.grad:item())

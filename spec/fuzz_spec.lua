@@ -1,5 +1,5 @@
--- spec/fuzz_spec.lua: every public function with random arguments of random types, shapes
--- and dtypes, under a memory limit: errors or results, never a crash.
+-- spec/fuzz_spec.lua: every public function with random arguments of random types,
+-- shapes and dtypes, under a memory limit: errors or results, never a crash.
 --
 -- MYTENSOR_FUZZ_SEED and MYTENSOR_FUZZ_CALLS repeat or extend a run; with
 -- MYTENSOR_FUZZ_LOG=file each call is noted there before it is made.
@@ -16,7 +16,7 @@ local random = math.random
 
 local function pick(list) return list[random(#list)] end
 
--- ---- random arguments --------------------------------------------------------------------
+-- ---- random arguments ---------------------------------------------------------------
 local NUMBERS = { 0, 1, 2, 3, -1, -2, 0.5, -0.5, 1.5, 1e30, -1e30, 0 / 0, math.huge,
   -math.huge, math.maxinteger, math.mininteger, 1 << 31, 1 << 40, 7, 100, -0.0, 2 ^ 53 }
 local STRINGS = { "", "mean", "sum", "none", "cpu", "cuda", "cuda:99", "float32", "int64",
@@ -138,9 +138,9 @@ local function fitting(params)
   return args
 end
 
--- ---- public functions --------------------------------------------------------------------
--- What a run of random calls must not do: end or stop the process, change what the other
--- specs rely on, fill the disk or the screen.
+-- ---- public functions ---------------------------------------------------------------
+-- What a run of random calls must not do: end or stop the process, change what the
+-- other specs rely on, fill the disk or the screen.
 local EXCLUDED = {
   set_memory_limit = true, set_num_threads = true, set_default_dtype = true,
   set_default_device = true, manual_seed = true, set_rng_state = true,
@@ -206,7 +206,7 @@ local function public_functions()
   return targets
 end
 
--- ---- results -----------------------------------------------------------------------------
+-- ---- results ------------------------------------------------------------------------
 local KNOWN = {}
 for _, dtype in ipairs(DTYPES) do KNOWN[dtype] = true end
 

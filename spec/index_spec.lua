@@ -157,7 +157,7 @@ describe("assigning", function()
     local y = x * 2
     y[2] = 5
     local v = mt.tensor({ 7 }, { requires_grad = true })
-    y[{ { 3, 3 } }] = v
+    y[{ { 3, 3 } }] = v;
     (y * mt.tensor { 1, 10, 100 }):sum():backward()
     assert.same({ 2, 0, 0 }, x.grad:totable())
     assert.same({ 100 }, v.grad:totable())

@@ -8,8 +8,8 @@
 --   --filter=PATTERN  only the specs whose full name matches the Lua pattern
 --   --list            names of the files, without running them
 --   --verbose         every spec by name, with its time
--- The last line is "N passed, N failed, N skipped"; the exit status is 0 only if something
--- passed and nothing failed. MYTENSOR_GC_STRESS=1: the collector never rests.
+-- The last line is "N passed, N failed, N skipped"; the exit status is 0 only if
+-- something passed and nothing failed. MYTENSOR_GC_STRESS=1: the collector never rests.
 
 local ORDER = {
   "spec/import_spec.lua", "spec/construct_spec.lua", "spec/dtype_spec.lua",
@@ -33,7 +33,7 @@ local mt = require "mytensor"
 local lfs = require "lfs"
 local system = require "system"
 
--- ---- which files ----------------------------------------------------------------------
+-- ---- which files --------------------------------------------------------------------
 local function mode(path)
   return lfs.attributes(path, "mode")
 end
@@ -111,7 +111,7 @@ if listing then
   os.exit(0, true)
 end
 
--- ---- busted ----------------------------------------------------------------------------
+-- ---- busted -------------------------------------------------------------------------
 local busted = require "busted.core"()
 require "busted"(busted)
 busted.register("file", "file", {}) -- files share what is loaded: no insulation
@@ -169,7 +169,8 @@ busted.subscribe({ "pending" }, function(_, _, message)
   reasons[reason] = (reasons[reason] or 0) + 1
   return nil, true
 end)
--- failures and errors of specs, and errors outside them (describe, setup, a broken file)
+-- failures and errors of specs, and errors outside them (describe, setup, a broken
+-- file)
 for _, channel in ipairs { "failure", "error" } do
   busted.subscribe({ channel }, function(element, _, message, trace)
     report(full_name(element), message, trace)

@@ -1,6 +1,6 @@
 -- spec/ops/matrix_spec.lua: every op of mt.ops(), in every dtype, layout and direction,
--- against the reference data. An op without data, or a differentiable one without a check
--- of its gradient, is red.
+-- against the reference data. An op without data, or a differentiable one without a
+-- check of its gradient, is red.
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"

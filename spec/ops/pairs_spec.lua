@@ -1,5 +1,5 @@
--- spec/ops/pairs_spec.lua: the forward and backward pairs for training steps by hand, on
--- the reference data of the ops that they are.
+-- spec/ops/pairs_spec.lua: the forward and backward pairs for training steps by hand,
+-- on the reference data of the ops that they are.
 
 local mt = require "mytensor"
 local nn = mt.nn

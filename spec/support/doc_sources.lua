@@ -20,7 +20,7 @@ function sources.files(dir, ending)
   return list
 end
 
--- ---- C ---------------------------------------------------------------------------------
+-- ---- C ------------------------------------------------------------------------------
 
 -- "t:free(): give it back" -> "t:free()", "give it back". The colon that ends the call
 -- is followed by a blank and stands outside of parentheses and quotes.
@@ -80,7 +80,7 @@ function sources.c_functions(dir)
   return list
 end
 
--- ---- Lua -------------------------------------------------------------------------------
+-- ---- Lua ----------------------------------------------------------------------------
 
 -- Files whose functions are not for users.
 local INTERNAL = { check = true, repl = true, meta = true, ["nn/walk"] = true,

@@ -1,6 +1,7 @@
 -- spec/support/gendocs.lua: writes kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
--- from mt.ops() and from the comments of the sources. The output depends on nothing else,
--- so that `make lint` can compare. Usage: build/mtlua spec/support/gendocs.lua [folder]
+-- from mt.ops() and from the comments of the sources. The output depends on nothing
+-- else, so that `make lint` can compare. Usage: build/mtlua spec/support/gendocs.lua
+-- [folder]
 
 package.path = "./?.lua;" .. package.path
 local mt = require "mytensor"
@@ -27,7 +28,7 @@ local function document()
   end
 end
 
--- ---- kernels/OPS.md ----------------------------------------------------------------------
+-- ---- kernels/OPS.md -----------------------------------------------------------------
 local KINDS = {
   { "unary", "Elementwise, one input" }, { "binary", "Elementwise, two inputs" },
   { "ternary", "Elementwise, three inputs" },
@@ -124,7 +125,7 @@ local function ops_md()
   write("kernels/OPS.md", lines)
 end
 
--- ---- lua/API.md --------------------------------------------------------------------------
+-- ---- lua/API.md ---------------------------------------------------------------------
 local function prose(add, text)
   for _, line in ipairs(text) do add(line) end
 end
@@ -225,7 +226,7 @@ local function api_md()
   write("lua/API.md", lines)
 end
 
--- ---- lua/mytensor/meta.lua ---------------------------------------------------------------
+-- ---- lua/mytensor/meta.lua ----------------------------------------------------------
 require "spec.support.gendocs_meta" {
   ops = ops, c_functions = c_functions, classes = classes, lua_functions = lua_functions,
   document = document, write = write, is_tensor_param = is_tensor_param,

@@ -164,7 +164,8 @@ local function check_gradients(name, case, outs, leaves, dtype, device, layout)
     if not g then g = mt.zeros(l.leaf:shape(), { dtype = dtype, device = device }) end
     local what = "gradient of input " .. i
     if l.spread then
-      -- open elements would take part in sums and frames: such inputs are contiguous only
+      -- open elements would take part in sums and frames: such inputs are contiguous
+      -- only
       local expected = l.spread(tensors.build(entry, dtype, device))
       local different = tensors.differ(g, expected, tolerance)
       if different then fail(case, layout, what, different) end
@@ -185,8 +186,8 @@ local function has_open(case)
   return false
 end
 
--- The broadcast layout changes the values: the contiguous run of the same values is what
--- it must give.
+-- The broadcast layout changes the values: the contiguous run of the same values is
+-- what it must give.
 local function against_contiguous(name, case, dtype, device, gradients)
   local layout = "broadcast"
   local args, leaves, used = build(case, dtype, device, layout, gradients)

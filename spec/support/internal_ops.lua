@@ -1,5 +1,5 @@
--- spec/support/internal_ops.lua: rows whose name begins with _ are reached through other
--- functions; the spec file that tests each.
+-- spec/support/internal_ops.lua: rows whose name begins with _ are reached through
+-- other functions; the spec file that tests each.
 return {
   _cast = "spec/convert_spec.lua",
   _copy = "spec/inplace_spec.lua",

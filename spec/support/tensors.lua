@@ -102,9 +102,9 @@ function tensors.differ(a, b, tolerance)
   }, { tolerance = tolerance })
 end
 
--- ---- layouts ---------------------------------------------------------------------------
--- Each takes a contiguous x and gives a leaf and a function that views it: view(leaf) has
--- x's values in another layout. spread(g) is what a gradient of x is for the leaf.
+-- ---- layouts ------------------------------------------------------------------------
+-- Each takes a contiguous x and gives a leaf and a function that views it: view(leaf)
+-- has x's values in another layout. spread(g) is what a gradient of x is for the leaf.
 local layouts = {}
 
 function layouts.contiguous(x)

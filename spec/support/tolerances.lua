@@ -1,10 +1,10 @@
--- spec/support/tolerances.lua: how far results may lie from the reference. An entry that
--- is wider than its dtype's default says why.
+-- spec/support/tolerances.lua: how far results may lie from the reference. An entry
+-- that is wider than its dtype's default says why.
 --
 -- A value passes when not (|actual - expected| > atol + rtol * |expected|).
 
--- float64: the reference is float64 too, so both sides round; float32: row functions keep
--- within 4 ulp (2.4e-7 each), and a gradient is a handful of them.
+-- float64: the reference is float64 too, so both sides round; float32: row functions
+-- keep within 4 ulp (2.4e-7 each), and a gradient is a handful of them.
 local default = {
   float64 = { atol = 1e-12, rtol = 1e-12 },
   float32 = { atol = 1e-6, rtol = 3e-6 },
