@@ -28,7 +28,9 @@ typedef struct call {
 
 static int raise_param(const call *c, int k, const char *text) {
   const char *name = c->op->param[k].name;
+  const size_t n = strlen(name);
   if (c->named[k]) {
+    if (strncmp(text, name, n) == 0 && text[n] == ':') text += n + 2;
     return mtl_argerror(c->L, c->options, c->fname, "option '%s': %s", name, text);
   }
   return mtl_argerror(c->L, c->at[k] ? c->at[k] : c->first + k, c->fname, "%s", text);
@@ -54,12 +56,13 @@ static const char *wanted(mt_param_type type) {
 
 static int raise_type(const call *c, int k, const char *got) {
   const mt_param *p = &c->op->param[k];
+  const bool input = p->type <= MT_PARAM_LIST || c->named[k];
   mtl_text e;
-  if (p->type <= MT_PARAM_LIST) {
-    mtl_say(&e, "%s expected, got %s", wanted(p->type), got);
-  } else {
-    mtl_say(&e, "%s expected for '%s', got %s", wanted(p->type), p->name, got);
+  if (strcmp(got, "freed tensor") == 0) {
+    return raise_param(c, k, "the tensor was freed");
   }
+  mtl_say(&e, "%s%s%s expected, got %s", input ? "" : p->name, input ? "" : ": ",
+          wanted(p->type), got);
   return raise_param(c, k, e.s);
 }
 
@@ -87,7 +90,7 @@ static int find_param(const mt_opinfo *op, const char *name) {
   return -1;
 }
 
-static int raise_option(const call *c, const char *what, const char *key) {
+static int raise_unknown(const call *c, const char *key) {
   char names[200] = "no options";
   size_t n = 0;
   for (int k = 0; k < c->op->nparams; k++) {
@@ -95,8 +98,8 @@ static int raise_option(const call *c, const char *what, const char *key) {
     if (p->type <= MT_PARAM_LIST || n >= sizeof names) continue;
     n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", p->name);
   }
-  return mtl_argerror(c->L, c->options, c->fname, "%s '%.40s'; '%s' takes %s", what,
-                      key, c->op->name, names);
+  return mtl_argerror(c->L, c->options, c->fname,
+                      "unknown option '%.40s'; '%s' takes %s", key, c->op->name, names);
 }
 
 /* Put each option on the stack. given: how many parameters came by position. */
@@ -109,8 +112,11 @@ static void take_options(call *c, int given) {
     }
     const char *key = lua_tostring(L, -2);
     const int k = find_param(c->op, key);
-    if (k < 0) raise_option(c, "unknown option", key);
-    if (k < given && c->at[k]) raise_option(c, "given twice:", key);
+    if (k < 0) raise_unknown(c, key);
+    if (k < given && c->at[k]) {
+      mtl_argerror(L, c->options, c->fname, "option '%s' is given by position, too",
+                   key);
+    }
     lua_insert(L, -2); /* the value stays below the key */
     c->at[k] = lua_gettop(L) - 1;
     c->named[k] = true;
@@ -285,8 +291,7 @@ static bool read_choice(const call *c, int k, mt_attr *v, mtl_text *e) {
     }
     at = bar ? bar + 1 : NULL;
   }
-  return mtl_say(e, "'%.40s' is not possible for '%s', only %s", word,
-                 c->op->param[k].name, choices);
+  return mtl_say(e, "%s: '%.40s' is none of %s", c->op->param[k].name, word, choices);
 }
 
 static bool read_integers(const call *c, int k, mt_attr *v, mtl_text *e) {
@@ -311,7 +316,7 @@ static bool read_pair(const call *c, int k, mt_attr *v, mtl_text *e) {
   if (!read_integers(c, k, v, e)) return false;
   if (v->n == 1) v->i[1] = v->i[0];
   if (v->n < 1 || v->n > 2) {
-    return mtl_say(e, "integer or {height, width} expected for '%s', got %d integers",
+    return mtl_say(e, "%s: integer or {height, width} expected, got %d integers",
                    c->op->param[k].name, v->n);
   }
   v->n = 2;

@@ -35,8 +35,8 @@ static bool read_range(lua_State *L, const mt_view *x, int dim, item *it, mtl_te
     return mtl_say(e, "a range has no named fields: {from, to} or {from, to, step}");
   }
   if (!mtl_get_ints(L, lua_gettop(L), &n, v, &why)) {
-    return mtl_say(e, "range for dim %d%s%s", dim + 1, why.s[0] == '[' ? "" : ": ",
-                   why.s);
+    return mtl_say(e, "range for dim %d: %s%.300s", dim + 1,
+                   why.s[0] == '[' ? "item " : "", why.s);
   }
   if (n > 3) {
     return mtl_say(e, "range for dim %d: {from, to, step} expected, got %d numbers",
