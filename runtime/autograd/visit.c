@@ -1,0 +1,316 @@
+/* runtime/autograd/visit.c -- one node of a backward walk: its gradients come together,
+** are observed, and its rule sends others on. */
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/autograd/walk.h"
+
+static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
+
+/* ---- tasks ------------------------------------------------------------------------
+ */
+
+mt_status mt_task_new(const mt_walk *w, mt_node *node, mt_task **task) {
+  mt_task *const t = calloc(1, sizeof *t + (size_t)node->nout * sizeof *t->g);
+  *task = t;
+  if (!t) return out_of_memory();
+  t->of = w;
+  t->node = mt_node_retain(node);
+  t->previous = node->task;
+  node->task = t;
+  return MT_OK;
+}
+
+void mt_task_free(mt_task *t) {
+  for (int i = 0; i < t->node->nout; i++) mt_release(t->g[i]);
+  t->node->task = t->previous;
+  mt_node_release(t->node);
+  free(t);
+}
+
+static bool comes_first(const mt_task *a, const mt_task *b) {
+  return a->node->sequence > b->node->sequence;
+}
+
+static mt_status heap_push(mt_walk *w, mt_task *t) {
+  if (w->n == w->capacity) {
+    const size_t capacity = w->capacity ? 2 * w->capacity : 64;
+    mt_task **const heap = realloc(w->heap, capacity * sizeof(mt_task *));
+    if (!heap) return out_of_memory();
+    w->heap = heap;
+    w->capacity = capacity;
+  }
+  size_t i = w->n++;
+  for (; i > 0 && comes_first(t, w->heap[(i - 1) / 2]); i = (i - 1) / 2) {
+    w->heap[i] = w->heap[(i - 1) / 2];
+  }
+  w->heap[i] = t;
+  t->queued = true;
+  return MT_OK;
+}
+
+mt_task *mt_walk_next(mt_walk *w) {
+  mt_task *const top = w->heap[0], *const t = w->heap[--w->n];
+  size_t i = 0;
+  for (size_t child; (child = 2 * i + 1) < w->n; i = child) {
+    if (child + 1 < w->n && comes_first(w->heap[child + 1], w->heap[child])) child++;
+    if (!comes_first(w->heap[child], t)) break;
+    w->heap[i] = w->heap[child];
+  }
+  w->heap[i] = t;
+  return top;
+}
+
+/* ---- gradients meet ---------------------------------------------------------------
+ */
+
+/* Nobody else can see t's elements: they may be overwritten. */
+static bool is_private(const mt_tensor *t) {
+  return t->refs == 1 && t->storage->refs == 1 && !t->storage->release &&
+         !t->autograd && mt_is_contiguous(&t->v);
+}
+
+/* *sum, owned, becomes *sum + g; takes over g. */
+static mt_status add_to(mt_context *ctx, mt_tensor **sum, mt_tensor *g) {
+  mt_tensor *result = NULL, *const in[] = {*sum, g};
+  mt_status status;
+  if (!ctx->grad_enabled && is_private(*sum)) {
+    status = mt_dispatch(ctx, MT_OP_add, 2, in, NULL, sum, NULL);
+  } else if (!ctx->grad_enabled && is_private(g)) {
+    result = mt_retain(g);
+    status = mt_dispatch(ctx, MT_OP_add, 2, in, NULL, &result, NULL);
+  } else {
+    status = mt_apply(ctx, MT_OP_add, 2, in, NULL, &result, NULL);
+  }
+  mt_release(g);
+  if (status == MT_OK && result) {
+    mt_release(*sum);
+    *sum = result;
+  } else {
+    mt_release(result);
+  }
+  return status;
+}
+
+mt_status mt_walk_arrive(mt_walk *w, mt_edge e, mt_tensor *g) {
+  mt_task *t = mt_task_of(w, e.node);
+  mt_status status = t ? MT_OK : mt_task_new(w, e.node, &t);
+  if (status == MT_OK && !t->queued) status = heap_push(w, t);
+  if (status != MT_OK) {
+    mt_release(g);
+    return status;
+  }
+  if (t->g[e.output]) return add_to(w->ctx, &t->g[e.output], g);
+  t->g[e.output] = g;
+  return MT_OK;
+}
+
+/* ---- one node ---------------------------------------------------------------------
+ */
+
+mt_status mt_walk_own(mt_walk *w, mt_tensor *g, mt_tensor **copy) {
+  const int64_t bytes = mt_numel(&g->v) * (int64_t)mt_dtype_size(g->v.dtype);
+  const bool fills = (int64_t)g->storage->bytes <= 2 * bytes + 4096;
+  if (is_private(g) && fills) {
+    *copy = mt_retain(g);
+    return MT_OK;
+  }
+  *copy = NULL;
+  if (w->o.create_graph && !mt_overlaps_itself(&g->v)) {
+    return mt_apply(w->ctx, MT_OP__alias, 1, &g, NULL, copy, NULL);
+  }
+  return mt_apply(w->ctx, MT_OP_clone, 1, &g, NULL, copy, NULL);
+}
+
+/* Add *g to the gradient that a leaf, or a tensor with retain_grad, has. */
+static mt_status accumulate(mt_walk *w, mt_autograd *p, mt_tensor *g) {
+  mt_tensor *sum = NULL;
+  if (!p->grad) {
+    MT_TRY(mt_walk_own(w, g, &sum));
+  } else if (!w->o.create_graph && !mt_requires_grad(p->grad) &&
+             !mt_overlaps_itself(&p->grad->v)) {
+    mt_tensor *const in[] = {p->grad, g};
+    return mt_dispatch(w->ctx, MT_OP_add, 2, in, NULL, &p->grad, NULL);
+  } else {
+    mt_tensor *const in[] = {p->grad, g};
+    MT_TRY(mt_apply(w->ctx, MT_OP_add, 2, in, NULL, &sum, NULL));
+  }
+  mt_tensor *const old = p->grad;
+  p->grad = sum;
+  mt_release(old);
+  return MT_OK;
+}
+
+/* Hooks, retained gradients and captures of a node whose gradients are complete. */
+static mt_status observe(mt_walk *w, mt_task *t) {
+  mt_node *const n = t->node;
+  for (int i = 0; i < n->nout; i++) {
+    if (!t->g[i]) continue;
+    mt_hook **const hooks = n->leaf ? &n->leaf->hooks : &n->hooks;
+    MT_TRY(mt_hooks_run(w->ctx, hooks, i, &t->g[i]));
+    mt_autograd *const watching = n->watch ? n->watch[i] : NULL;
+    if (watching && !w->capturing) MT_TRY(accumulate(w, watching, t->g[i]));
+  }
+  for (int i = 0; i < w->ncaptures; i++) {
+    mt_capture *const c = &w->captures[i];
+    if (c->edge.node == n && t->g[c->edge.output]) {
+      c->g = mt_retain(t->g[c->edge.output]);
+    }
+  }
+  return MT_OK;
+}
+
+/* The gradient of input i as the rule made it, to what the input needs. Takes over *g.
+ */
+static mt_status fit(mt_walk *w, const mt_node *n, int i, mt_tensor **g) {
+  const mt_meta *const m = &n->in_meta[i];
+  const mt_view *const v = &(*g)->v;
+  if (v->ndim != m->ndim ||
+      memcmp(v->shape, m->shape, (size_t)m->ndim * sizeof *m->shape) != 0) {
+    return mt_fail(n->custom ? MT_ESHAPE : MT_EINTERNAL,
+                   "%s: the gradient of input %d has shape %s, the input %s", n->name,
+                   i + 1, mt_view_text(v), mt_shape_text(m->ndim, m->shape));
+  }
+  if (!mt_same_device(mt_device_of(*g), m->device)) {
+    return mt_fail(MT_EDEVICE, "%s: the gradient of input %d is on %s, the input on %s",
+                   n->name, i + 1, mt_device_name(mt_device_of(*g)),
+                   mt_device_name(m->device));
+  }
+  if (v->dtype == m->dtype) return MT_OK;
+  const mt_attr dtype = mt_attr_i(m->dtype);
+  mt_tensor *cast = NULL;
+  MT_TRY(mt_apply(w->ctx, MT_OP__cast, 1, g, &dtype, &cast, NULL));
+  mt_release(*g);
+  *g = cast;
+  return MT_OK;
+}
+
+static mt_status check_nan(mt_walk *w, const mt_node *n, int i, mt_tensor *g) {
+  if (!MT_IS_FLOAT(g->v.dtype)) return MT_OK;
+  mt_tensor *nan = NULL, *any = NULL;
+  double found = 0;
+  int64_t whole;
+  mt_status status = mt_dispatch(w->ctx, MT_OP_isnan, 1, &g, NULL, &nan, NULL);
+  if (status == MT_OK)
+    status = mt_dispatch(w->ctx, MT_OP_any, 1, &nan, NULL, &any, NULL);
+  if (status == MT_OK) status = mt_item(w->ctx, any, &found, &whole);
+  mt_release(nan);
+  mt_release(any);
+  if (status != MT_OK || found == 0) return status;
+  return mt_fail(MT_EGRAD, "%s: the gradient of input %d has NaN in it", n->name,
+                 i + 1);
+}
+
+/* Run a recorded op's rule with what it saved. */
+static mt_status run_rule(mt_node *n, mt_calc *calc, mt_tensor *const *g,
+                          const bool *needs, mt_tensor **dx) {
+  mt_tensor *few[8], *out[MT_MAX_OUTPUTS];
+  mt_tensor **const in = n->nin <= 8 ? few : malloc((size_t)n->nin * sizeof *in);
+  if (!in) return out_of_memory();
+  mt_status status = MT_OK;
+  for (int i = 0; i < n->nin && status == MT_OK; i++) {
+    status = mt_saved_get(&n->in[i], calc, n->name, &in[i]);
+  }
+  for (int i = 0; i < n->nout && status == MT_OK; i++) {
+    status = mt_saved_get(&n->out[i], calc, n->name, &out[i]);
+  }
+  mt_grad_call call = {.calc = calc,
+                       .op = n->op,
+                       .attr = n->attr,
+                       .nin = n->nin,
+                       .nout = n->nout,
+                       .in = in,
+                       .out = out,
+                       .g = g,
+                       .in_meta = n->in_meta,
+                       .out_meta = n->out_meta,
+                       .needs = needs,
+                       .dx = dx,
+                       .seed = n->seed,
+                       .position = n->position};
+  if (status == MT_OK)
+    status = n->rule ? n->rule->run(&call) : mt_formula_gradient(&call);
+  if (in != few) free(in);
+  return status;
+}
+
+/* dx[i]: new references. */
+static mt_status run_node(mt_walk *w, mt_task *t, const bool *needs, mt_tensor **dx) {
+  mt_node *const n = t->node;
+  if (n->custom) {
+    return n->custom->run(w->ctx, n->custom->user, n->nout, t->g, n->nin, dx);
+  }
+  mt_calc calc;
+  mt_calc_begin(&calc, w->ctx);
+  const mt_status status = run_rule(n, &calc, t->g, needs, dx);
+  if (calc.status == MT_OK) calc.status = status;
+  for (int i = 0; i < n->nin; i++) {
+    if (!needs[i]) dx[i] = NULL;
+  }
+  return mt_calc_end(&calc, n->nin, dx);
+}
+
+/* Takes over dx[i]; nothing is sent after a failure. */
+static mt_status send(mt_walk *w, mt_node *n, const bool *needs, mt_tensor **dx,
+                      mt_status status) {
+  for (int i = 0; i < n->nin; i++) {
+    if (!dx[i]) continue;
+    if (status == MT_OK && needs[i]) status = fit(w, n, i, &dx[i]);
+    if (status == MT_OK && needs[i] && w->ctx->anomaly)
+      status = check_nan(w, n, i, dx[i]);
+    if (status == MT_OK && needs[i]) {
+      status = mt_walk_arrive(w, n->edge[i], dx[i]);
+    } else {
+      mt_release(dx[i]);
+    }
+    dx[i] = NULL;
+  }
+  return status;
+}
+
+static bool find_needs(const mt_walk *w, const mt_node *n, bool *needs) {
+  bool any = false;
+  for (int i = 0; i < n->nin; i++) {
+    const mt_node *const to = n->edge[i].node;
+    needs[i] = to && (!w->capturing || mt_task_of(w, to)->needed);
+    any = any || needs[i];
+  }
+  return any;
+}
+
+bool mt_walk_captures(const mt_walk *w, const mt_node *n) {
+  for (int i = 0; i < w->ncaptures; i++) {
+    if (w->captures[i].edge.node == n) return true;
+  }
+  return false;
+}
+
+mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
+  mt_node *const n = t->node;
+  MT_TRY(observe(w, t));
+  if (n->nin == 0 && !n->op && !n->custom) {
+    return w->capturing || !n->leaf ? MT_OK : accumulate(w, n->leaf, t->g[0]);
+  }
+  if (n->released && !mt_walk_captures(w, n)) {
+    return mt_fail(
+        MT_EGRAD,
+        "%s: the graph was released: backward a second time needs retain_graph",
+        n->name);
+  }
+  const size_t ni = (size_t)n->nin;
+  char *const room = calloc(ni + 1, sizeof(mt_tensor *) + sizeof(bool));
+  if (!room) return out_of_memory();
+  mt_tensor **const dx = (mt_tensor **)room;
+  bool *const needs = (bool *)(dx + ni);
+  mt_status status = MT_OK;
+  if (find_needs(w, n, needs)) {
+    status = run_node(w, t, needs, dx);
+    for (int i = 0; i < n->nout; i++) { /* let go before what follows allocates */
+      mt_release(t->g[i]);
+      t->g[i] = NULL;
+    }
+    status = send(w, n, needs, dx, status);
+    if (status == MT_OK && !w->o.retain_graph) mt_node_drop(n);
+  }
+  free(room);
+  return status;
+}
