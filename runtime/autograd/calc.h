@@ -37,7 +37,8 @@ mt_tensor *mt_ca(mt_calc *c, mt_op op, int nin, mt_tensor *const *in, unsigned o
                  int nattr, const mt_attr *attr,
                  mt_tensor **out /* [out] [optional] */);
 /* The in-place form: in[0] is changed. */
-void mt_cinplace(mt_calc *c, mt_op op, int nin, mt_tensor *const *in, const mt_attr *attr);
+void mt_cinplace(mt_calc *c, mt_op op, int nin, mt_tensor *const *in,
+                 const mt_attr *attr);
 mt_tensor *mt_cnum(mt_calc *c, double x); /* a wrapped number */
 /* Let the calc own t (a reference of the caller). */
 mt_tensor *mt_cown(mt_calc *c, mt_tensor *t);
