@@ -50,6 +50,12 @@ const char *mtl_getenv(lua_State *L, const char *name);
 /* Set the state's default device to what the host or the environment says. */
 void mtl_preset_device(lua_State *L);
 
+/* Push a tensor made of the nested table, number or boolean at arg (nested.c). Without a
+** dtype in the options, booleans set it to bool. */
+void mtl_read_nested(lua_State *L, int arg, const char *fname, mtl_options *o);
+/* The least and the largest value of an integer dtype or bool. */
+void mtl_dtype_limits(mt_dtype d, int64_t *lo /* [out] */, int64_t *hi /* [out] */);
+
 /* Overwrite t with a value (constructors.c). */
 mt_status mtl_fill(mt_context *ctx, mt_tensor *t, double value);
 
