@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
 typedef struct reader {
@@ -35,9 +36,8 @@ static const char *push_position(reader *r, int d) {
 static void wrong_type(reader *r, int d) {
   lua_State *L = r->L;
   const int type = lua_type(L, -1);
-  const char *got = type == LUA_TNIL ? "nil" : luaL_typename(L, -1);
-  const char *hint = "";
-  if (mtl_to_tensor(L, -1) != NULL) got = "tensor", hint = "; mt.stack joins tensors";
+  const char *got = mtl_typename(L, -1);
+  const char *hint = mtl_to_tensor(L, -1) != NULL ? "; mt.stack joins tensors" : "";
   const char *position = d >= 0 ? push_position(r, d) : "";
   if (d < r->ndim - 1 && type != LUA_TNIL) {
     mtl_argerror(L, r->arg, r->fname, "element %s is a %s, not a list of %lld%s",

@@ -2,6 +2,7 @@
 ** that tell about one without touching its elements. */
 #include <string.h>
 
+#include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
 /* The second word tells our userdata from any other, whatever metatable somebody has given
@@ -58,9 +59,7 @@ mt_tensor *mtl_to_tensor(lua_State *L, int arg) {
 mt_tensor *mtl_check_tensor(lua_State *L, int arg, const char *fname) {
   const box *b = to_box(L, arg);
   if (b == NULL) {
-    const char *got = luaL_typename(L, arg);
-    if (luaL_getmetafield(L, arg, "__name") == LUA_TSTRING) got = lua_tostring(L, -1);
-    mtl_argerror(L, arg, fname, "tensor expected, got %s", got);
+    mtl_argerror(L, arg, fname, "tensor expected, got %s", mtl_typename(L, arg));
     return NULL;
   }
   if (b->tensor == NULL) mtl_argerror(L, arg, fname, "the tensor was freed");
@@ -259,7 +258,9 @@ void mtl_open_tensor(lua_State *L) {
   lua_setfield(L, -2, "__name");
   lua_pushliteral(L, MTL_TENSOR); /* what getmetatable gives: no way to change it */
   lua_setfield(L, -2, "__metatable");
+  lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &metatable_key);
+  lua_setfield(L, LUA_REGISTRYINDEX, MTL_TENSOR); /* for luaL_testudata */
   luaL_newlib(L, methods);
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &methods_key);
