@@ -56,6 +56,11 @@ void mtl_read_nested(lua_State *L, int arg, const char *fname, mtl_options *o);
 /* The least and the largest value of an integer dtype or bool. */
 void mtl_dtype_limits(mt_dtype d, int64_t *lo /* [out] */, int64_t *hi /* [out] */);
 
+/* Push a userdata that holds the values of the tensor at arg, contiguous and on the CPU:
+** another handle of it if it is so, else a copy. dtype -1: its own (convert.c). Free it
+** when done. */
+mt_tensor *mtl_push_on_cpu(lua_State *L, int arg, int dtype, const char *fname);
+
 /* Overwrite t with a value (constructors.c). */
 mt_status mtl_fill(mt_context *ctx, mt_tensor *t, double value);
 
