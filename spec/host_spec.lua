@@ -99,7 +99,7 @@ describe("mtlua", function()
     local r = run [[-e 'local function f() error "bad" end f()']]
     assert.equal(1, r.code)
     assert.truthy(r.err:find "bad" and r.err:find "stack traceback", r.err)
-    assert.truthy(r.err:find "^mtlua: ", r.err)
+    assert.truthy(r.err:find "mtlua: ", r.err)
     r = run [[-e 'error(setmetatable({}, {__tostring = function() return "odd" end}))']]
     assert.equal(1, r.code)
     assert.truthy(r.err:find "odd", r.err)
@@ -125,9 +125,8 @@ describe("mtlua", function()
   end)
 
   it("ends with 130 when Ctrl-C is not caught", function()
-    local r = shell.run(("timeout -s INT 1 %s -e 'while true do end'; echo $?"):format(mtlua))
     -- timeout gives 124 of its own; --preserve-status gives the program's
-    r = shell.run(("timeout --preserve-status -s INT 0.5 %s -e 'while true do end'; "
+    local r = shell.run(("timeout --preserve-status -s INT 0.5 %s -e 'while true do end'; "
       .. "echo $?"):format(mtlua))
     assert.equal("130\n", r.out, r.err)
     assert.truthy(r.err:find "interrupted!", r.err)

@@ -28,7 +28,7 @@ end
 
 --- The version of mytensor, then one line for each thing that mt.info() knows.
 function repl.print_versions()
-  print("mytensor " .. mt._VERSION)
+  print(mt._VERSION)
   local info = mt.info()
   for _, k in ipairs(sorted_keys(info)) do
     print(("  %-16s %s"):format(k, describe(info[k])))
@@ -37,7 +37,7 @@ end
 
 --- Two lines that greet who starts the interactive mode.
 function repl.print_banner()
-  print(("mytensor %s on %s. The global mt is the module; Tab completes, "
+  print(("%s on %s. The global mt is the module; Tab completes, "
     .. "Ctrl-D leaves."):format(mt._VERSION, mt.get_default_device()))
 end
 
