@@ -89,10 +89,11 @@ describe("backward", function()
     collectgarbage()
     collectgarbage()
     local before = mt.memory_stats().live_tensors
-    local y = x
-    for _ = 1, 50 do y = y:mul(1.01):sigmoid() end
-    y:sum():backward()
-    y = nil
+    do
+      local y = x
+      for _ = 1, 50 do y = y:mul(1.01):sigmoid() end
+      y:sum():backward()
+    end
     collectgarbage()
     collectgarbage()
     assert.equal(before + 1, mt.memory_stats().live_tensors) -- x.grad
@@ -100,13 +101,17 @@ describe("backward", function()
 
   it("walks a chain of 100,000 ops, and frees it, on small stacks", function()
     local x = leaf { 1 }
-    local y = x
-    for _ = 1, 100000 do y = y + 1 end
-    y:backward()
-    assert.equal(1, x.grad:item())
-    local z = x
-    for _ = 1, 100000 do z = z * 1 end
-    z, y = nil, nil
+    do
+      local y = x
+      for _ = 1, 100000 do y = y + 1 end
+      y:backward()
+      assert.equal(1, x.grad:item())
+    end
+    do
+      local z = x
+      for _ = 1, 100000 do z = z * 1 end
+      assert.is_true(z.requires_grad)
+    end
     collectgarbage()
     collectgarbage()
   end)
@@ -160,7 +165,7 @@ describe("mt.grad", function()
     assert.same({ 102, 120 }, g[1]:totable())
   end)
 
-  it("names an input that has no part in the outputs, or allow_unused gives nil", function()
+  it("names an unused input, or gives nil for it with allow_unused", function()
     local x, z = leaf { 1 }, leaf { 1 }
     local err = message(mt.grad, { x * 2 }, { x, z })
     assert.truthy(err:find "allow_unused", err)

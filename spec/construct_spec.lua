@@ -125,8 +125,8 @@ describe("zeros, ones, full, empty and eye", function()
   end)
 
   it("work in every dtype", function()
-    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16", "int64", "int32",
-      "int16", "int8", "uint8", "bool" } do
+    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16", "int64",
+      "int32", "int16", "int8", "uint8", "bool" } do
       for _, f in ipairs { mt.zeros, mt.ones, mt.empty } do
         local t = f({ 2, 2 }, { dtype = dtype })
         assert.equal(dtype, t:dtype())

@@ -3,7 +3,8 @@
 local mt = require "mytensor"
 
 local INTS = { int64 = { math.mininteger, math.maxinteger },
-  int32 = { -(1 << 31), (1 << 31) - 1 }, int16 = { -32768, 32767 }, int8 = { -128, 127 },
+  int32 = { -(1 << 31), (1 << 31) - 1 }, int16 = { -32768, 32767 },
+  int8 = { -128, 127 },
   uint8 = { 0, 255 } }
 local ALL = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
   "int8", "uint8", "bool" }
@@ -63,8 +64,8 @@ describe("to", function()
   it("has short names", function()
     local x = mt.ones(2)
     for name, dtype in pairs { float = "float32", double = "float64", half = "float16",
-      bfloat16 = "bfloat16", long = "int64", int = "int32", short = "int16", char = "int8",
-      byte = "uint8", bool = "bool" } do
+      bfloat16 = "bfloat16", long = "int64", int = "int32", short = "int16",
+      char = "int8", byte = "uint8", bool = "bool" } do
       assert.equal(dtype, x[name](x):dtype(), name)
     end
   end)

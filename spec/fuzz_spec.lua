@@ -19,8 +19,8 @@ local function pick(list) return list[random(#list)] end
 -- ---- random arguments ---------------------------------------------------------------
 local NUMBERS = { 0, 1, 2, 3, -1, -2, 0.5, -0.5, 1.5, 1e30, -1e30, 0 / 0, math.huge,
   -math.huge, math.maxinteger, math.mininteger, 1 << 31, 1 << 40, 7, 100, -0.0, 2 ^ 53 }
-local STRINGS = { "", "mean", "sum", "none", "cpu", "cuda", "cuda:99", "float32", "int64",
-  "x", "\0", ("a"):rep(3000), "%s%s%n", "auto" }
+local STRINGS = { "", "mean", "sum", "none", "cpu", "cuda", "cuda:99", "float32",
+  "int64", "x", "\0", ("a"):rep(3000), "%s%s%n", "auto" }
 
 local function shape()
   local s = {}
@@ -40,7 +40,9 @@ local LAYOUTS = {
   function(t) return t end,
   function(t) return t end,
   function(t) return t:dim() > 1 and t:transpose(1, -1) or t end,
-  function(t) return t:dim() > 0 and t:size(1) > 1 and t:narrow(1, 2, t:size(1) - 1) or t end,
+  function(t)
+    return t:dim() > 0 and t:size(1) > 1 and t:narrow(1, 2, t:size(1) - 1) or t
+  end,
   function(t) return t:unsqueeze(1):expand(3, table.unpack(t:shape())) end,
   function(t) return t:dim() > 0 and t:size(1) > 0 and t:select(1, -1) or t end,
 }
@@ -190,10 +192,11 @@ local function public_functions()
     shl = function(a, b) return a << b end, shr = function(a, b) return a >> b end,
     len = function(a) return #a end, eq = function(a, b) return a == b end,
     lt = function(a, b) return a < b end, concat = function(a, b) return a .. b end,
-    call = function(a, b) return a(b) end, tostring = function(a) return tostring(a) end,
+    call = function(a, b) return a(b) end, tostring = tostring,
     index = function(a, b) return a[b] end,
     newindex = function(a, b, c) a[b] = c end,
-    pairs = function(a) for _ in pairs(a) do break end end,
+    pairs = function(a) return (next(a)) end,
+    ipairs = function(a) return ipairs(a)(a, 0) end,
     close = function(a) local x <close> = a; return x end,
   }
   local names = {}
@@ -244,7 +247,8 @@ local function describe_value(v, depth)
 end
 
 describe("every public function", function()
-  it(("gives results or errors for %d random calls, seed %d"):format(CALLS, SEED), function()
+  local title = "gives results or errors for %d random calls, seed %d"
+  it(title:format(CALLS, SEED), function()
     math.randomseed(SEED)
     mt.manual_seed(SEED)
     mt.set_memory_limit(LIMIT)
@@ -293,7 +297,7 @@ describe("every public function", function()
             end
           else
             errors = errors + 1
-            if got[2] == nil then error(target.name .. ": an error without a value", 0) end
+            if got[2] == nil then error(target.name .. ": an error that is nil", 0) end
             if type(got[2]) == "string" and got[2]:find "internal" then
               error(target.name .. ": " .. got[2], 0)
             end

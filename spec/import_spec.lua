@@ -79,7 +79,9 @@ describe("require 'mytensor'", function()
   end)
 
   it("finds a metatable of its own only", function()
-    assert.equal("nil\n", lua [[require "mytensor"; print(getmetatable(io.stdout).numel)]])
+    assert.equal("nil\n", lua [[
+      require "mytensor"
+      print(getmetatable(io.stdout).numel)]])
   end)
 
   it("has its version, and tells what it found", function()
@@ -106,7 +108,9 @@ describe("the module file", function()
     local names = {}
     for name in r.out:gmatch "%x+ %a ([^\n]+)" do names[#names + 1] = name end
     assert.is_true(#names > 0)
-    for _, name in ipairs(names) do assert.truthy(name:find "^luaopen_mytensor", name) end
+    for _, name in ipairs(names) do
+      assert.truthy(name:find "^luaopen_mytensor", name)
+    end
   end)
 
   it("does not link liblua, nor the big libraries", function()
@@ -114,7 +118,8 @@ describe("the module file", function()
     local r = shell.run("readelf -d " .. shell.quote(so))
     assert.equal(0, r.code)
     for library in r.out:gmatch "NEEDED[^\n]*%[([^%]]+)%]" do
-      for _, bad in ipairs { "liblua", "openblas", "dnnl", "libedit", "readline", "cuda" } do
+      for _, bad in ipairs { "liblua", "openblas", "dnnl", "libedit", "readline",
+        "cuda" } do
         assert.is_nil(library:find(bad, 1, true), library)
       end
     end
@@ -123,12 +128,12 @@ describe("the module file", function()
   it("and the host share one runtime in one state", function()
     need_module()
     if not shell.is_host then pending "needs the host" end
-    local pwd = require "lfs".currentdir()
+    local path = require "lfs".currentdir() .. "/" .. so
     assert.equal("true\t3.0\n", lua(([[
       local mt = require "mytensor"
       local open = assert(package.loadlib(%q, "luaopen_mytensor"))
       local other = open("mytensor")
-      print(rawequal(mt, other), mt.tensor{1, 2}:sum():item())]]):format(pwd .. "/" .. so)))
+      print(rawequal(mt, other), mt.tensor{1, 2}:sum():item())]]):format(path)))
   end)
 
   it("says which Lua it needs to another version", function()

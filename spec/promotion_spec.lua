@@ -3,8 +3,8 @@
 local mt = require "mytensor"
 
 -- PyTorch's table for two tensors with dims, upper triangle.
-local ORDER = { "bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16",
-  "float32", "float64" }
+local ORDER = { "bool", "uint8", "int8", "int16", "int32", "int64", "float16",
+  "bfloat16", "float32", "float64" }
 local RANK = {}
 for i, name in ipairs(ORDER) do RANK[name] = i end
 
@@ -42,7 +42,8 @@ describe("two tensors", function()
     local x = ones "float32"
     assert.equal("float32", (x + mt.tensor(2, { dtype = "float64" })):dtype())
     assert.equal("float32", (x + mt.tensor(2, { dtype = "int64" })):dtype())
-    assert.equal("float64", (ones "int64" + mt.tensor(2, { dtype = "float64" })):dtype())
+    local two = mt.tensor(2, { dtype = "float64" })
+    assert.equal("float64", (ones "int64" + two):dtype())
     assert.equal("int32", (ones "int32" + mt.tensor(2, { dtype = "int64" })):dtype())
   end)
 end)

@@ -15,8 +15,9 @@ local ORDER = {
   "spec/import_spec.lua", "spec/construct_spec.lua", "spec/dtype_spec.lua",
   "spec/convert_spec.lua", "spec/promotion_spec.lua", "spec/views_spec.lua",
   "spec/index_spec.lua", "spec/show_spec.lua", "spec/inplace_spec.lua", "spec/ops",
-  "spec/autograd_spec.lua", "spec/function_spec.lua", "spec/lua", "spec/errors_spec.lua",
-  "spec/host_spec.lua", "spec/embed_spec.lua", "spec/memory_spec.lua",
+  "spec/autograd_spec.lua", "spec/function_spec.lua", "spec/lua",
+  "spec/errors_spec.lua", "spec/host_spec.lua", "spec/embed_spec.lua",
+  "spec/memory_spec.lua",
   "spec/fuzz_spec.lua",
 }
 local STRESSED = {
@@ -133,7 +134,9 @@ end
 local function report(name, message, trace)
   failed = failed + 1
   io.write(("FAILED %s: %s\n"):format(current, name))
-  for line in (tostring(message) .. "\n"):gmatch "(.-)\n" do io.write("  ", line, "\n") end
+  for line in (tostring(message) .. "\n"):gmatch "(.-)\n" do
+    io.write("  ", line, "\n")
+  end
   if trace and trace.traceback and os.getenv "MYTENSOR_SPEC_TRACE" then
     io.write(trace.traceback, "\n")
   end
@@ -164,7 +167,7 @@ busted.subscribe({ "test", "end" }, function(element, _, status)
 end)
 local reasons = {} -- why specs were skipped, in the order of their first appearance
 busted.subscribe({ "pending" }, function(_, _, message)
-  local reason = tostring(message or "no reason given")
+  local reason = tostring(message):gsub("^[^:\n]*:%d+: ", "")
   if not reasons[reason] then reasons[#reasons + 1] = reason end
   reasons[reason] = (reasons[reason] or 0) + 1
   return nil, true
@@ -183,34 +186,33 @@ local function live()
   return s.live_tensors, s.live_bytes
 end
 
+-- Run a file; its closures, which hold its tensors, are garbage when this returns.
+local function load_and_execute(path)
+  local chunk, err = loadfile(path)
+  if not chunk then
+    report("(loading)", err)
+    return
+  end
+  busted.executors.file(path, setmetatable({
+    getTrace = function(_, info) return info end,
+  }, { __call = chunk }))
+  busted.execute()
+  local env = busted.context.get().env
+  busted.context.clear()
+  busted.context.get().env = env
+end
+
 local function run_file(path)
   current = path
   file_passed, file_skipped = 0, 0
   local before, t0 = failed, system.monotime()
   local globals = {}
   for k in next, _G do globals[k] = true end
-  local chunk, err = loadfile(path)
-  if not chunk then
-    report("(loading)", err)
-    return
-  end
-  local file = setmetatable({
-    getTrace = function(_, info) return info end,
-  }, { __call = chunk })
-  busted.executors.file(path, file)
-  busted.execute()
-  -- forget the file: its closures hold its tensors
-  local root = busted.context.get()
-  local env = root.env
-  busted.context.clear()
-  root = busted.context.get()
-  root.env = env
-  chunk, file = nil, nil
+  load_and_execute(path)
   for _ = 1, 2 do collectgarbage() end
   local tensors, bytes = live()
   if tensors ~= 0 or bytes ~= 0 then
-    report("(memory)", ("%d tensors of %d bytes are alive after %s"):format(tensors, bytes,
-      path))
+    report("(memory)", ("%d tensors and %d bytes are alive"):format(tensors, bytes))
   end
   for k in next, _G do
     if not globals[k] then

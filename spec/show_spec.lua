@@ -43,12 +43,11 @@ describe("show", function()
     end
     assert.equal(2, #widths)
     assert.equal(widths[1], widths[2], text)
-    assert.truthy(list[#list]:find("[2, 3]", 1, true) or list[#list]:find("[2, 2]", 1, true),
-      text)
+    assert.truthy(list[#list]:find("[2, 2]", 1, true), text)
     assert.truthy(text:find("300.25", 1, true), text)
   end)
 
-  it("writes whole numbers without a fraction, integers and bools as they are", function()
+  it("writes integers and bools as they are", function()
     local _, text = lines(mt.tensor({ 1, -2, 30 }, { dtype = "int64" }))
     assert.truthy(text:find "%-2" and text:find "30" and not text:find "%.", text)
     assert.truthy(text:find("int64", 1, true), text)
@@ -58,7 +57,9 @@ describe("show", function()
 
   it("shows NaN and infinities", function()
     local _, text = lines(mt.tensor { 0 / 0, math.huge, -math.huge, 1 })
-    assert.truthy(text:lower():find "nan" and text:find "inf" and text:find "%-inf", text)
+    for _, word in ipairs { "nan", "inf", "-inf" } do
+      assert.truthy(text:find(word, 1, true), text)
+    end
   end)
 
   it("shares an exponent where values differ much", function()

@@ -59,12 +59,7 @@ describe("a view", function()
   end
 
   it("outlives what it views", function()
-    local y
-    do
-      local x = matrix()
-      y = x[2]
-      x = nil
-    end
+    local y = matrix()[2]
     collectgarbage()
     collectgarbage()
     assert.same({ 5, 6, 7, 8 }, y:totable())

@@ -150,10 +150,10 @@ describe("nn.maxpool_forward and nn.maxpool_backward", function()
 
   it("let ties go to the first and overlapping windows add up", function()
     local x = mt.tensor { { { { 1, 1, 1 }, { 1, 1, 1 }, { 1, 1, 1 } } } }
-    local y, mask = nn.maxpool_forward(x, 2, 2, 1, 1, 0, 0)
-    assert.same({ { { { 1, 2 }, { 4, 5 } } } }, mask:totable())
+    local _, first = nn.maxpool_forward(x, 2, 2, 1, 1, 0, 0)
+    assert.same({ { { { 1, 2 }, { 4, 5 } } } }, first:totable())
     local same = mt.tensor { { { { 0, 0, 0 }, { 0, 9, 0 }, { 0, 0, 0 } } } }
-    y, mask = nn.maxpool_forward(same, 2, 2, 1, 1, 0, 0)
+    local y, mask = nn.maxpool_forward(same, 2, 2, 1, 1, 0, 0)
     assert.same({ { { { 5, 5 }, { 5, 5 } } } }, mask:totable())
     for _ = 1, 2 do -- the result starts from zero each time
       local dx = nn.maxpool_backward(same, mask, mt.ones_like(y), 2, 2, 1, 1, 0, 0)
@@ -167,8 +167,8 @@ describe("nn.maxpool_forward and nn.maxpool_backward", function()
     local _, mask = nn.maxpool_forward(x, 2, 2, 2, 2, 0, 0)
     for _, bad in ipairs {
       { nn.maxpool_backward, x, mask, mt.zeros(1, 2, 3, 2), 2, 2, 2, 2, 0, 0 },
-      { nn.maxpool_backward, x, mask:narrow(3, 1, 1), mt.zeros(1, 2, 2, 2), 2, 2, 2, 2, 0,
-        0 },
+      { nn.maxpool_backward, x, mask:narrow(3, 1, 1), mt.zeros(1, 2, 2, 2), 2, 2, 2, 2,
+        0, 0 },
       { nn.maxpool_forward, x, 5, 5, 1, 1, 0, 0 },
       { nn.maxpool_forward, x, 2, 2, 0, 1, 0, 0 },
       { nn.maxpool_forward, x, 2, 2, 1, 1, 2, 0 },
@@ -189,7 +189,8 @@ describe("nn.avgpool_forward and nn.avgpool_backward", function()
       local sh, sw = pair_of(case.attrs.stride or case.attrs.kernel)
       local ph, pw = pair_of(case.attrs.padding or 0)
       expect(nn.avgpool_forward(x, kh, kw, sh, sw, ph, pw), case.outputs[1], "forward")
-      expect(nn.avgpool_backward(x, dy, kh, kw, sh, sw, ph, pw), case.gradients[1], "dx")
+      local dx = nn.avgpool_backward(x, dy, kh, kw, sh, sw, ph, pw)
+      expect(dx, case.gradients[1], "dx")
     end)
   end)
 end)
@@ -227,7 +228,8 @@ describe("nn.cross_entropy_forward and nn.cross_entropy_backward", function()
     local logits = mt.randn(4, 5)
     local want = nn.cross_entropy_forward(logits, mt.tensor({ 1, 5, 3, 2 },
       { dtype = "int64" })):item()
-    for _, dtype in ipairs { "int32", "int16", "int8", "uint8", "float32", "float64" } do
+    for _, dtype in ipairs { "int32", "int16", "int8", "uint8", "float32",
+      "float64" } do
       local labels = mt.tensor({ 1, 5, 3, 2 }, { dtype = dtype })
       assert.equal(want, nn.cross_entropy_forward(logits, labels):item(), dtype)
     end
@@ -244,7 +246,7 @@ describe("nn.cross_entropy_forward and nn.cross_entropy_backward", function()
     end
     local ok, err = pcall(nn.cross_entropy_forward, logits, mt.tensor { 1, 1.5, 2 })
     assert.is_false(ok)
-    assert.truthy(err:find("1.5", 1, true) or err:find "whole" or err:find "integer", err)
+    assert.truthy(err:find("whole", 1, true), err)
   end)
 end)
 

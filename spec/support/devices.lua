@@ -17,8 +17,7 @@ devices.list = available and { "cpu", "cuda" } or { "cpu" }
 --- failure where MYTENSOR_REQUIRE_CUDA is set.
 function devices.without_cuda(pending)
   if os.getenv "MYTENSOR_REQUIRE_CUDA" == "1" then
-    error("MYTENSOR_REQUIRE_CUDA is set, and there is no CUDA device: " .. devices.reason,
-      0)
+    error("MYTENSOR_REQUIRE_CUDA is set, but " .. devices.reason, 0)
   end
   pending(devices.reason)
 end

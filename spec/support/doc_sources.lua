@@ -166,8 +166,9 @@ function sources.lua_entries(dir)
         local object, separator, name, arguments = parse_code(block.code)
         if entry.class then
           local full, parent = entry.class:match "^([%w_.]+)%s*:?%s*([%w_.]*)"
-          class = { kind = "class", name = full, parent = parent ~= "" and parent or nil,
-            text = entry.text, fields = entry.fields, methods = {}, file = path }
+          class = { kind = "class", name = full,
+            parent = parent ~= "" and parent or nil, text = entry.text,
+            fields = entry.fields, methods = {}, file = path }
           variable = name
           classes[#classes + 1] = class
         elseif separator and class and object == variable then

@@ -19,7 +19,9 @@ harness.functions = {
   chunk = { { name = "x", type = "tensor" }, { name = "count" }, { name = "dim" } },
 }
 
-local function is_input(param) return param.type == "tensor" or param.type == "tensors" end
+local function is_input(param)
+  return param.type == "tensor" or param.type == "tensors"
+end
 
 --- Call an op as Lua code does: everything by position, or (by_name) all but the first
 --- argument in the trailing table.
@@ -118,7 +120,7 @@ local function outputs_of(name, results, case)
     results = results[1]
   end
   if #results ~= #case.outputs then
-    error(("%s: %d results instead of %d"):format(case.name, #results, #case.outputs), 0)
+    error(("%s: %d results, not %d"):format(case.name, #results, #case.outputs), 0)
   end
   return results
 end
@@ -218,10 +220,9 @@ local function against_contiguous(name, case, dtype, device, gradients)
     return harness.functions[name] and type(results[1]) == "table" and results[1]
       or results
   end
-  local want, err = run(plain)
+  local want = run(plain)
   if not want then return end -- such values are an error, here and there
-  local outs
-  outs, err = run(args)
+  local outs, err = run(args)
   if not outs then fail(case, layout, "call", err) end
   local tolerance = tolerances.of(name, dtype)
   local function same(a, b, what)
@@ -255,7 +256,8 @@ function harness.forward(name, cases, dtype, device)
           local by_name = number % 2 == 0 and not harness.functions[name]
           local ok, results = pcall(harness.call, name, args, case.attrs, by_name)
           if not ok then fail(case, layout, "call", results) end
-          check_values(name, case, outputs_of(name, results, case), dtype, device, layout)
+          local outs = outputs_of(name, results, case)
+          check_values(name, case, outs, dtype, device, layout)
           count = count + 1
         end
       end
@@ -322,7 +324,8 @@ function harness.quotients(name, cases, device, which)
             call_args[i] = next_of(x)
           end
         end
-        local results = outputs_of(name, harness.call(name, call_args, case.attrs), case)
+        local results = harness.call(name, call_args, case.attrs)
+        results = outputs_of(name, results, case)
         -- only what a gradient flows from
         local float = {}
         for _, y in ipairs(results) do

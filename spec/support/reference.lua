@@ -16,8 +16,10 @@ function reference.load(op)
   for _, case in ipairs(cases) do
     case.attrs = case.attrs or {}
     for _, input in ipairs(case.inputs) do
-      local dtype = type(input) == "table" and (input.list and input.list[1] or input).dtype
-      if type(input) == "table" and dtype == nil then case.float = true end
+      if type(input) == "table" then
+        local entry = input.list and input.list[1] or input
+        if entry.dtype == nil then case.float = true end
+      end
     end
   end
   return cases

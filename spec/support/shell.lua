@@ -43,7 +43,8 @@ end
 function shell.run(command, opts)
   local out, err, into = os.tmpname(), os.tmpname(), os.tmpname()
   shell.write(into, opts and opts.stdin or "")
-  local _, how, code = os.execute(("{ %s\n} >%s 2>%s <%s"):format(command, out, err, into))
+  command = ("{ %s\n} >%s 2>%s <%s"):format(command, out, err, into)
+  local _, how, code = os.execute(command)
   local result = {
     out = shell.read(out), err = shell.read(err),
     code = how == "exit" and code or nil, signal = how == "signal" and code or nil,

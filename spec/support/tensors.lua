@@ -73,7 +73,9 @@ function tensors.difference(t, entry, opts)
       shape_text(entry.shape))
   end
   local dtype = entry.dtype or opts.dtype
-  if t:dtype() ~= dtype then return ("dtype %s instead of %s"):format(t:dtype(), dtype) end
+  if t:dtype() ~= dtype then
+    return ("dtype %s instead of %s"):format(t:dtype(), dtype)
+  end
   local atol, rtol = opts.tolerance.atol, opts.tolerance.rtol
   if opts.exact or not IS_FLOAT[dtype] then atol, rtol = 0, 0 end
   local narrow = dtype == "float32"

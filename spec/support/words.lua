@@ -71,7 +71,9 @@ function words.log1p(x)
 end
 
 function words.sinh(x)
-  if abs(x) > 700 then return (exp(x / 2) / 2) * exp(x / 2) - exp(-x / 2) / 2 * exp(-x / 2) end
+  if abs(x) > 700 then
+    return exp(x / 2) / 2 * exp(x / 2) - exp(-x / 2) / 2 * exp(-x / 2)
+  end
   local t = words.expm1(x)
   return (t + t / (t + 1)) / 2
 end
