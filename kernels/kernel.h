@@ -97,6 +97,7 @@ typedef struct mt_call {
   size_t scratch_bytes;
   uint64_t seed, position; /* Philox key and position reserved for this call */
   mt_fault *fault;
+  int device;        /* index, where the views lie */
   int num_threads;   /* at most so many threads */
   int deterministic; /* pin what is otherwise picked by timing */
 } mt_call;
@@ -126,6 +127,52 @@ typedef enum mt_many {
   MT_MANY_COUNT
 } mt_many;
 
+/* What a GPU backend offers beyond kernels. Every function is safe to call from several
+** threads and leaves the caller's current device alone; a status other than MT_OK has its
+** text in error_text(). stream NULL is the device's default stream. */
+typedef enum mt_copy_kind {
+  MT_COPY_TO_DEVICE, /* src on the host: may be reused when the call returns */
+  MT_COPY_TO_HOST,   /* dst on the host: filled when the call returns, unless pinned */
+  MT_COPY_WITHIN     /* both on GPUs, the same one or two */
+} mt_copy_kind;
+
+typedef struct mt_device_info {
+  char name[64];
+  int major, minor; /* compute capability */
+  int multiprocessors;
+  size_t total_bytes, free_bytes;
+  int driver, runtime; /* versions as CUDA writes them: 13000 */
+} mt_device_info;
+
+typedef struct mt_device_api {
+  const char *(*error_text)(void); /* of this thread's last failure */
+  /* Reason why no device can be used (no driver, no GPU, ...); NULL: all is well. */
+  const char *(*unavailable)(void);
+  int (*device_count)(void);
+  mt_status (*open)(int device); /* make its context; idempotent */
+  mt_status (*describe)(int device, mt_device_info *info /* [out] */);
+  /* MT_OK, or what destroyed the context: after that nothing works on the device. */
+  mt_status (*health)(int device);
+  void *(*host_alloc)(
+      size_t bytes); /* pinned, mapped at the same address on GPUs; or NULL */
+  void (*host_free)(void *p);
+  int (*host_is_pinned)(const void *p);
+  /* Ordered on stream. Host memory may be pageable: it goes through a pinned ring. */
+  mt_status (*copy)(int device, void *stream, mt_copy_kind kind, void *dst,
+                    const void *src, size_t bytes, int non_blocking);
+  mt_status (*stream_create)(int device, void **stream /* [out] */);
+  mt_status (*stream_destroy)(int device, void *stream);
+  mt_status (*stream_synchronize)(int device, void *stream);
+  mt_status (*device_synchronize)(int device);
+  mt_status (*event_create)(int device, int timing, void **event /* [out] */);
+  void (*event_destroy)(int device, void *event);
+  mt_status (*event_record)(int device, void *event, void *stream);
+  mt_status (*event_wait)(int device, void *stream, void *event);
+  int (*event_done)(int device, void *event); /* 1: reached, 0: not yet */
+  mt_status (*event_synchronize)(int device, void *event);
+  mt_status (*event_elapsed)(int device, void *from, void *to, double *ms /* [out] */);
+} mt_device_api;
+
 /* One backend. forward[op] is NULL where there is no kernel. gradient[op] is the fused
 ** gradient of an elementwise row: in = {g, y, x} (unary), {g, y, a, b} (binary),
 ** {g, y, a, b, c} (ternary), NULL for those that the formulas of the wanted outputs do
@@ -142,7 +189,7 @@ typedef struct mt_backend {
   /* memory of one device; the core caches on top. NULL on exhaustion. */
   void *(*raw_alloc)(int device, size_t bytes);
   void (*raw_free)(int device, void *p, size_t bytes);
-  int (*device_count)(void);
+  const mt_device_api *device; /* NULL: host memory, and calls return when done */
 } mt_backend;
 
 const mt_backend *mt_cpu_backend(void);

@@ -3,7 +3,7 @@
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/core/context.h"
+#include "runtime/core/plan.h"
 
 void mt_context_init(mt_context *ctx) {
   memset(ctx, 0, sizeof *ctx);
@@ -33,9 +33,37 @@ int mt_get_num_threads(void) {
 
 void mt_set_num_threads(int n) { __atomic_store_n(&threads, n, __ATOMIC_RELAXED); }
 
-const mt_backend *mt_backend_of(mt_device device) {
-  if (device.kind == MT_CPU) return mt_cpu_backend();
-  mt_fail(MT_EDEVICE, "no device %s: this build has no CUDA backend",
-          mt_device_name(device));
-  return NULL;
+/* The text of the fault in f, for the op that it names; clears f. */
+static mt_status raise_fault(mt_fault *f) {
+  const mt_fault seen = *f;
+  memset(f, 0, sizeof *f);
+  return mt_fault_error(&seen);
+}
+
+mt_status mt_synchronize(mt_context *ctx, mt_device device) {
+  if (device.kind == MT_CPU) return MT_OK;
+  const mt_backend *backend = mt_backend_of(device);
+  if (!backend) return MT_EDEVICE;
+  const mt_status status =
+      backend->device->stream_synchronize(device.index, ctx->stream[device.index]);
+  if (status != MT_OK) return mt_fail(status, "%s", backend->device->error_text());
+  mt_fault *f = ctx->fault[device.index];
+  return f && f->set ? raise_fault(f) : MT_OK;
+}
+
+const char *mt_context_close(mt_context *ctx) {
+  const char *text = NULL;
+  for (int gpu = 0; gpu < MT_MAX_GPUS; gpu++) {
+    if (!ctx->fault[gpu]) continue;
+    const mt_backend *backend = mt_backend_of((mt_device){MT_CUDA, (int8_t)gpu});
+    if (!backend) continue;
+    backend->device->stream_synchronize(gpu, ctx->stream[gpu]);
+    if (ctx->fault[gpu]->set && !text) {
+      raise_fault(ctx->fault[gpu]);
+      text = mt_last_error()->text;
+    }
+    backend->device->host_free(ctx->fault[gpu]);
+    ctx->fault[gpu] = NULL;
+  }
+  return text;
 }

@@ -5,6 +5,8 @@
 
 #include "runtime/core/tensor.h"
 
+#define MT_MAX_GPUS 16
+
 struct mt_context {
   mt_dtype default_dtype; /* float32 or float64 (half types allowed) */
   mt_device default_device;
@@ -12,8 +14,10 @@ struct mt_context {
   bool anomaly;       /* mt.detect_anomaly: name the op whose gradient is NaN */
   bool deterministic; /* mt.set_deterministic */
   uint64_t seed;
-  uint64_t position; /* Philox position of the next call that draws */
-  mt_fault fault[MT_NKINDS];
+  uint64_t position;         /* Philox position of the next call that draws */
+  int gpu;                   /* what "cuda" without a number means */
+  void *stream[MT_MAX_GPUS]; /* the current stream of each GPU; NULL: the default one */
+  mt_fault *fault[MT_MAX_GPUS]; /* in mapped host memory; NULL: nothing ran there yet */
   size_t gc_debt; /* bytes allocated since bind last stepped the collector */
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
@@ -21,6 +25,8 @@ struct mt_context {
 };
 
 void mt_context_init(mt_context *ctx);
+/* Free the fault words. The text of an unread fault, or NULL, in this thread's error. */
+const char *mt_context_close(mt_context *ctx);
 
 /* Counters of one device kind; the keys of mt.memory_stats(). */
 typedef struct mt_memory {
@@ -37,8 +43,15 @@ void mt_memory_empty_cache(mt_device device);
 void mt_set_num_threads(int n);
 int mt_get_num_threads(void);
 
-/* The backend of a device; NULL and an error text if it is not there. */
+/* The backend of a device; NULL and an error text if it is not there. A GPU's plugin is
+** opened at its first use: $MYTENSOR_CUDA, beside the host or module, the libdir. */
 const mt_backend *mt_backend_of(mt_device device);
+/* The CUDA backend, or NULL and in *reason why there is none. */
+const mt_backend *mt_cuda_backend(const char **reason /* [out] */);
+
+/* Wait for what the state has queued on a device's current stream, then raise the first
+** fault that a kernel left there (MT_EFAULT), once. The CPU has nothing to wait for. */
+mt_status mt_synchronize(mt_context *ctx, mt_device device);
 
 /* Raw blocks from the caching allocator (64-byte aligned). On exhaustion: release the
 ** cache, ctx->collect, once more, then MT_EMEMORY with requested / allocated / cached /
@@ -46,5 +59,8 @@ const mt_backend *mt_backend_of(mt_device device);
 mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes,
                          void **p /* [out] */);
 void mt_block_free(mt_device device, void *p, size_t bytes);
+/* On a GPU: p, allocated for one stream, is used by work on another; when freed, it is not
+** given away before that work is done. */
+void mt_block_used_on(mt_device device, void *p, void *stream);
 
 #endif

@@ -2,13 +2,52 @@
 ** over many tensors. */
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/core/op.h"
+#include "runtime/core/plan.h"
 
-static mt_status run_copy(mt_context *ctx, const mt_view *src, mt_tensor *dst) {
-  const mt_backend *backend = mt_backend_of(mt_device_of(dst));
+static mt_status api_status(const mt_device_api *api, mt_status status) {
+  return status == MT_OK ? MT_OK : mt_fail(status, "%s", api->error_text());
+}
+
+mt_status mt_kernel_status(mt_context *ctx, mt_device device, const char *op,
+                           mt_status status) {
+  static int sync = -1;
+  if (device.kind == MT_CPU) {
+    if (status == MT_OK) return MT_OK;
+    return mt_fail(status, "%s: the kernel does not take these arguments", op);
+  }
+  const mt_device_api *api = mt_backend_of(device)->device;
+  if (sync < 0) {
+    const char *text = getenv("MYTENSOR_SYNC");
+    sync = text && *text && strcmp(text, "0") != 0;
+  }
+  if (status == MT_OK && sync)
+    status = api->stream_synchronize(device.index, ctx->stream[device.index]);
+  return status == MT_OK ? MT_OK : mt_fail(status, "%s: %s", op, api->error_text());
+}
+
+static void *stream_of(const mt_context *ctx, mt_device device) {
+  return device.kind == MT_CPU ? NULL : ctx->stream[device.index];
+}
+
+static void note_stream(mt_context *ctx, mt_tensor *t) {
+  if (!t || mt_device_of(t).kind == MT_CPU) return;
+  void *stream = stream_of(ctx, mt_device_of(t));
+  if (t->storage->stream != stream && !t->storage->release)
+    mt_block_used_on(mt_device_of(t), t->storage->data, stream);
+}
+
+void mt_note_streams(mt_context *ctx, int nin, mt_tensor *const *in, int nout,
+                     mt_tensor *const *out) {
+  for (int i = 0; i < nin; i++) note_stream(ctx, in[i]);
+  for (int i = 0; i < nout; i++) note_stream(ctx, out[i]);
+}
+
+mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
+                       const mt_view *dst) {
+  const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
-  mt_fault fault = {0};
-  mt_view target = dst->v;
+  mt_fault fault = {0}; /* a copy has none to report */
+  mt_view target = *dst;
   const mt_view *const in[1] = {src};
   mt_view *const out[1] = {&target};
   const mt_call call = {.op = MT_OP__copy,
@@ -16,13 +55,65 @@ static mt_status run_copy(mt_context *ctx, const mt_view *src, mt_tensor *dst) {
                         .nout = 1,
                         .in = in,
                         .out = out,
+                        .stream = stream_of(ctx, device),
                         .fault = &fault,
+                        .device = device.index,
                         .num_threads = mt_get_num_threads(),
                         .deterministic = ctx->deterministic};
-  return backend->copy(&call);
+  return mt_kernel_status(ctx, device, "copy", backend->copy(&call));
 }
 
-mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src) {
+/* Bytes of src, contiguous, to dst, contiguous, of the same dtype and shape. */
+static mt_status move_bytes(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
+                            bool non_blocking) {
+  const mt_device to = mt_device_of(dst), from = mt_device_of(src);
+  const size_t bytes = (size_t)mt_numel(&src->v) * mt_dtype_size(src->v.dtype);
+  if (bytes == 0) return MT_OK;
+  const mt_device gpu = to.kind == MT_CPU ? from : to;
+  const mt_backend *backend = mt_backend_of(gpu);
+  if (!backend) return MT_EDEVICE;
+  const mt_copy_kind kind = to.kind == MT_CPU     ? MT_COPY_TO_HOST
+                            : from.kind == MT_CPU ? MT_COPY_TO_DEVICE
+                                                  : MT_COPY_WITHIN;
+  if (kind ==
+      MT_COPY_WITHIN) { /* the copy runs on the target's stream, after src's work */
+    MT_TRY(mt_synchronize(ctx, from));
+  }
+  MT_TRY(
+      api_status(backend->device,
+                 backend->device->copy(gpu.index, ctx->stream[gpu.index], kind,
+                                       dst->v.data, src->v.data, bytes, non_blocking)));
+  if (kind == MT_COPY_TO_HOST && !non_blocking) return mt_synchronize(ctx, from);
+  return MT_OK;
+}
+
+/* dst = src across devices, by way of contiguous copies where a side is strided; the
+** dtype is converted where the smaller type lies. */
+static mt_status copy_across(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
+                             bool non_blocking) {
+  const mt_dtype dtype = mt_dtype_size(src->v.dtype) <= mt_dtype_size(dst->v.dtype)
+                             ? src->v.dtype
+                             : dst->v.dtype;
+  mt_tensor *packed = NULL, *landed = NULL;
+  mt_status status = MT_OK;
+  if (src->v.dtype != dtype || !mt_is_contiguous(&src->v)) {
+    status = mt_convert(ctx, src, dtype, mt_device_of(src), &packed);
+    src = packed;
+  }
+  if (status == MT_OK && (dst->v.dtype != dtype || !mt_is_contiguous(&dst->v)))
+    status =
+        mt_empty(ctx, dtype, mt_device_of(dst), src->v.ndim, src->v.shape, &landed);
+  if (status == MT_OK)
+    status = move_bytes(ctx, landed ? landed : dst, src, non_blocking && !landed);
+  if (status == MT_OK && landed)
+    status = mt_copy_view(ctx, mt_device_of(dst), &landed->v, &dst->v);
+  mt_release(packed);
+  mt_release(landed);
+  return status;
+}
+
+mt_status mt_copy_from(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
+                       bool non_blocking) {
   int ndim = dst->v.ndim;
   int64_t shape[MT_MAX_DIMS];
   memcpy(shape, dst->v.shape, sizeof shape);
@@ -35,43 +126,69 @@ mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src) {
     return mt_fail_arg(MT_EARG, 1,
                        "in place: elements of shape %s share memory; clone it first",
                        mt_view_text(&dst->v));
-  if (!mt_same_device(mt_device_of(dst), mt_device_of(src)))
-    return mt_fail(MT_EDEVICE, "no copy from %s to another device",
-                   mt_device_name(mt_device_of(src)));
   mt_tensor *held = NULL;
-  if (mt_may_overlap(dst, src)) {
-    MT_TRY(mt_convert(ctx, src, src->v.dtype, mt_device_of(src), &held));
-    src = held;
+  const bool across = !mt_same_device(mt_device_of(dst), mt_device_of(src));
+  mt_status status = MT_OK;
+  if (mt_device_of(dst).kind != MT_CPU || mt_device_of(src).kind != MT_CPU) {
+    mt_tensor *both[2] = {dst, src};
+    mt_note_streams(ctx, 2, both, 0, NULL);
   }
-  const mt_view expanded = mt_view_expand(&src->v, dst->v.ndim, dst->v.shape);
-  const mt_status status = run_copy(ctx, &expanded, dst);
+  if (across ? !mt_same_shape(&dst->v, &src->v) || src->v.ndim != dst->v.ndim
+             : mt_may_overlap(dst, src)) {
+    if (across) { /* broadcast where it arrives */
+      status = mt_convert(ctx, src, src->v.dtype, mt_device_of(dst), &held);
+    } else
+      status = mt_convert(ctx, src, src->v.dtype, mt_device_of(src), &held);
+    src = held;
+  } else if (across) {
+    status = copy_across(ctx, dst, src, non_blocking);
+    dst->storage->version++;
+    return status;
+  }
+  if (status == MT_OK) {
+    const mt_view expanded = mt_view_expand(&src->v, dst->v.ndim, dst->v.shape);
+    status = mt_copy_view(ctx, mt_device_of(dst), &expanded, &dst->v);
+  }
   mt_release(held);
   dst->storage->version++;
   return status;
 }
 
+mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src) {
+  return mt_copy_from(ctx, dst, src, false);
+}
+
 mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device device,
                      mt_tensor **out) {
   *out = NULL;
-  if (!mt_same_device(mt_device_of(t), device))
-    return mt_backend_of(device)
-               ? mt_fail(MT_EDEVICE, "no copy to %s", mt_device_name(device))
-               : MT_EDEVICE;
   mt_tensor *copy;
   MT_TRY(mt_empty(ctx, dtype, device, t->v.ndim, t->v.shape, &copy));
-  const mt_status status = run_copy(ctx, &t->v, copy);
+  const mt_status status = mt_same_device(mt_device_of(t), device)
+                               ? mt_copy_view(ctx, device, &t->v, &copy->v)
+                               : copy_across(ctx, copy, t, false);
   if (status != MT_OK) return mt_release(copy), status;
   *out = copy;
   return MT_OK;
 }
 
 mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f, int64_t *i) {
-  (void)ctx;
   if (mt_numel(&t->v) != 1)
     return mt_fail_arg(MT_ESHAPE, 1, "a tensor of one element expected, got shape %s",
                        mt_view_text(&t->v));
-  *f = mt_load_f64(t->v.dtype, t->v.data);
-  *i = mt_load_i64(t->v.dtype, t->v.data);
+  int64_t value; /* room for any dtype */
+  const void *p = t->v.data;
+  if (mt_device_of(t).kind != MT_CPU) {
+    const mt_device device = mt_device_of(t);
+    const mt_device_api *api = mt_backend_of(device)->device;
+    note_stream(ctx, t);
+    MT_TRY(api_status(api, api->copy(device.index, ctx->stream[device.index],
+                                     MT_COPY_TO_HOST, &value, p,
+                                     mt_dtype_size(t->v.dtype), 0)));
+    MT_TRY(mt_synchronize(ctx, device));
+    p = &value;
+  }
+  *f = mt_load_f64(t->v.dtype, p);
+  *i = mt_load_i64(t->v.dtype, p);
   return MT_OK;
 }
 
@@ -113,7 +230,8 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
                         .fault = &fault,
                         .num_threads = mt_get_num_threads(),
                         .deterministic = ctx->deterministic};
-  const mt_status status = backend->many[which](&call);
+  const mt_status status =
+      mt_kernel_status(ctx, device, "optimiser step", backend->many[which](&call));
   free(views);
   return status;
 }

@@ -63,22 +63,6 @@ static void run_end(run *r) {
   free(r->heap);
 }
 
-static mt_status copy_view(const mt_backend *backend, mt_context *ctx,
-                           const mt_view *src, mt_view *dst) {
-  mt_fault fault = {0};
-  const mt_view *const in[1] = {src};
-  mt_view *const out[1] = {dst};
-  const mt_call call = {.op = MT_OP__copy,
-                        .nin = 1,
-                        .nout = 1,
-                        .in = in,
-                        .out = out,
-                        .fault = &fault,
-                        .num_threads = mt_get_num_threads(),
-                        .deterministic = ctx->deterministic};
-  return backend->copy(&call);
-}
-
 /* Give input i another dtype. A number or other 0-dim host value is converted in place,
 ** without a tensor. */
 static mt_status convert_input(run *r, int i, mt_dtype dtype) {
@@ -96,7 +80,7 @@ static mt_status convert_input(run *r, int i, mt_dtype dtype) {
   mt_tensor *t;
   MT_TRY(mt_empty(r->ctx, dtype, r->device, v->ndim, v->shape, &t));
   mt_release(r->temporary[i]);
-  const mt_status status = copy_view(r->backend, r->ctx, v, &t->v);
+  const mt_status status = mt_copy_view(r->ctx, r->device, v, &t->v);
   r->temporary[i] = t;
   *v = t->v;
   return status;
@@ -107,7 +91,7 @@ static mt_status contiguous_input(run *r, int i) {
   if (mt_is_contiguous(v)) return MT_OK;
   mt_tensor *t;
   MT_TRY(mt_empty(r->ctx, v->dtype, r->device, v->ndim, v->shape, &t));
-  const mt_status status = copy_view(r->backend, r->ctx, v, &t->v);
+  const mt_status status = mt_copy_view(r->ctx, r->device, v, &t->v);
   mt_release(r->temporary[i]);
   r->temporary[i] = t;
   *v = t->v;
@@ -136,21 +120,31 @@ static void normalise_dims(const mt_opinfo *op, const mt_view *x, mt_attr *attr)
   }
 }
 
-/* The check that a kernel found its data good. */
-static mt_status check_fault(const mt_opinfo *op, const mt_fault *f) {
-  if (!f->set) return MT_OK;
+mt_status mt_fault_error(const mt_fault *f) {
+  const mt_opinfo *op = mt_op_info((mt_op)f->op);
   int arg = 0;
   for (int k = 0; k < op->nparams; k++)
     if (op->param[k].type == MT_PARAM_INPUT &&
         (mt_plan_kept(op) >> op->param[k].slot & 1u))
       arg = k + 1;
   if (f->lo > f->hi)
-    return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
-                       (long long)f->position + 1);
+    return mt_fail_arg(MT_EFAULT, 2, "%s: integer division by zero at element %lld",
+                       op->name, (long long)f->position + 1);
   return mt_fail_arg(MT_EFAULT, arg,
-                     "value %lld at element %lld is out of range %lld .. %lld",
-                     (long long)f->value, (long long)f->position + 1, (long long)f->lo,
-                     (long long)f->hi);
+                     "%s: value %lld at element %lld is out of range %lld .. %lld",
+                     op->name, (long long)f->value, (long long)f->position + 1,
+                     (long long)f->lo, (long long)f->hi);
+}
+
+/* Where kernels note bad data: on a GPU in mapped memory, made at the first use. */
+static mt_fault *fault_word(run *r, mt_fault *local) {
+  if (r->device.kind == MT_CPU) return local;
+  mt_fault **word = &r->ctx->fault[r->device.index];
+  if (!*word) {
+    *word = r->backend->device->host_alloc(sizeof **word);
+    if (*word) memset(*word, 0, sizeof **word);
+  }
+  return *word;
 }
 
 /* Run entry over r's views: contiguity, half types by way of float32, scratch, faults.
@@ -182,28 +176,33 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
   for (int i = 0; i < r->nin && i < 32; i++)
     if (r->in_pointer[i] && (entry->contiguous >> i & 1u))
       MT_TRY(contiguous_input(r, i));
-  mt_fault fault = {0};
+  mt_fault local = {0}, *fault = fault_word(r, &local);
+  if (!fault) return mt_fail(MT_EMEMORY, "no pinned host memory for a fault word");
+  void *stream = r->device.kind == MT_CPU ? NULL : r->ctx->stream[r->device.index];
   mt_call call = {.op = (int)r->op->op,
                   .nin = r->nin,
                   .nout = r->nout,
                   .in = r->in_pointer,
                   .out = r->out_pointer,
                   .attr = attr,
+                  .stream = stream,
+                  .device = r->device.index,
                   .seed = r->ctx->seed,
                   .position = position,
-                  .fault = &fault,
+                  .fault = fault,
                   .num_threads = mt_get_num_threads(),
                   .deterministic = r->ctx->deterministic};
   if (entry->scratch) {
     call.scratch_bytes = entry->scratch(&call);
     MT_TRY(mt_block_alloc(r->ctx, r->device, call.scratch_bytes, &call.scratch));
   }
-  mt_status status = entry->run(&call);
+  mt_status status =
+      mt_kernel_status(r->ctx, r->device, r->op->name, entry->run(&call));
   mt_block_free(r->device, call.scratch, call.scratch_bytes);
-  if (status == MT_OK) status = check_fault(r->op, &fault);
+  if (status == MT_OK && local.set) status = mt_fault_error(&local);
   for (int i = 0; i < r->nout && status == MT_OK; i++)
     if (r->widened[i])
-      status = copy_view(r->backend, r->ctx, &r->widened[i]->v, &r->out[i]);
+      status = mt_copy_view(r->ctx, r->device, &r->widened[i]->v, &r->out[i]);
   return status;
 }
 
@@ -263,7 +262,7 @@ static mt_status deliver(run *r, mt_tensor **out) {
       r->target[i] = NULL;
     } else {
       if (out[i] != r->target[i])
-        MT_TRY(copy_view(r->backend, r->ctx, &r->target[i]->v, &out[i]->v));
+        MT_TRY(mt_copy_view(r->ctx, r->device, &r->target[i]->v, &out[i]->v));
       out[i]->storage->version++;
     }
   }
@@ -337,6 +336,7 @@ mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   MT_TRY(run_begin(&r, ctx, info, nin, in));
   mt_status status = mt_plan_device(info, nin, in, &r.device);
   if (status == MT_OK && !(r.backend = mt_backend_of(r.device))) status = MT_EDEVICE;
+  if (r.device.kind != MT_CPU) mt_note_streams(ctx, nin, in, info->nout, out);
   if (status == MT_OK)
     status = is_elementwise(info) ? elementwise(&r, in, attr, out)
                                   : by_rule(&r, in, attr, out, position);
@@ -359,6 +359,7 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   r.device = mt_device_of(in[0]);
   r.backend = mt_backend_of(r.device);
   mt_status status = r.backend ? MT_OK : MT_EDEVICE;
+  if (r.device.kind != MT_CPU) mt_note_streams(ctx, nin, in, 0, NULL);
   for (int i = 1; i < nin && status == MT_OK; i++) {
     if (!in[i]) continue;
     status = convert_input(&r, i, g.dtype);

@@ -138,24 +138,28 @@ static mt_status exhausted(mt_device device, size_t bytes) {
       size_text(most, sizeof most, m.limit_bytes));
 }
 
+/* One try on any device. */
+static void *take_on(mt_context *ctx, mt_device device, size_t bytes) {
+  if (device.kind == MT_CPU) return take(bytes);
+  return mt_gpu_take(device.index, ctx ? ctx->stream[device.index] : NULL, bytes);
+}
+
 mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void **p) {
   *p = NULL;
   if (!mt_backend_of(device)) return MT_EDEVICE;
   if (bytes == 0) return MT_OK;
   if (bytes > (size_t)1 << 62) return exhausted(device, bytes);
-  *p = take(bytes);
+  *p = take_on(ctx, device, bytes);
   if (!*p && ctx && ctx->collect) {
     ctx->collect(ctx);
-    *p = take(bytes);
+    *p = take_on(ctx, device, bytes);
   }
   if (!*p) return exhausted(device, bytes);
   if (ctx) ctx->gc_debt += bytes;
   return MT_OK;
 }
 
-void mt_block_free(mt_device device, void *p, size_t bytes) {
-  (void)device;
-  if (!p) return;
+static void give(void *p, size_t bytes) {
   const int class = class_of(bytes);
   const size_t size = class_bytes(class);
   pthread_mutex_lock(&cpu.lock);
@@ -174,38 +178,76 @@ void mt_block_free(mt_device device, void *p, size_t bytes) {
   pthread_mutex_unlock(&cpu.lock);
 }
 
-void mt_memory_count_tensor(mt_device device, int change) {
+void mt_block_free(mt_device device, void *p, size_t bytes) {
+  if (!p) return;
   if (device.kind == MT_CPU)
-    __atomic_fetch_add(&cpu.stats.live_tensors, change, __ATOMIC_RELAXED);
+    give(p, bytes);
+  else
+    mt_gpu_give(device.index, p, bytes);
+}
+
+void mt_block_used_on(mt_device device, void *p, void *stream) {
+  if (device.kind != MT_CPU && p) mt_gpu_used_on(device.index, p, stream);
+}
+
+/* The counters of a device, its lock held; unlocked by unlock. NULL: it is not there. */
+static mt_memory *lock(mt_device device) {
+  if (device.kind == MT_CPU) {
+    pthread_mutex_lock(&cpu.lock);
+    limit();
+    return &cpu.stats;
+  }
+  if (!mt_backend_of(device)) return NULL;
+  mt_gpu_lock(device.index);
+  return mt_gpu_stats(device.index);
+}
+
+static void unlock(mt_device device) {
+  if (device.kind == MT_CPU)
+    pthread_mutex_unlock(&cpu.lock);
+  else
+    mt_gpu_unlock(device.index);
+}
+
+static int64_t gpu_tensors[MT_MAX_GPUS];
+
+void mt_memory_count_tensor(mt_device device, int change) {
+  int64_t *count =
+      device.kind == MT_CPU ? &cpu.stats.live_tensors : &gpu_tensors[device.index];
+  __atomic_fetch_add(count, change, __ATOMIC_RELAXED);
 }
 
 mt_memory mt_memory_stats(mt_device device) {
-  if (device.kind != MT_CPU) return (mt_memory){0};
-  pthread_mutex_lock(&cpu.lock);
-  limit();
-  const mt_memory m = cpu.stats;
-  pthread_mutex_unlock(&cpu.lock);
-  return m;
+  mt_memory *stats = lock(device);
+  if (!stats) return (mt_memory){0};
+  mt_memory copy = *stats;
+  unlock(device);
+  if (device.kind != MT_CPU)
+    copy.live_tensors = __atomic_load_n(&gpu_tensors[device.index], __ATOMIC_RELAXED);
+  return copy;
 }
 
 void mt_memory_reset_peak(mt_device device) {
-  if (device.kind != MT_CPU) return;
-  pthread_mutex_lock(&cpu.lock);
-  cpu.stats.peak_bytes = cpu.stats.live_bytes;
-  pthread_mutex_unlock(&cpu.lock);
+  mt_memory *stats = lock(device);
+  if (!stats) return;
+  stats->peak_bytes = stats->live_bytes;
+  unlock(device);
 }
 
 void mt_memory_set_limit(mt_device device, int64_t bytes) {
-  if (device.kind != MT_CPU) return;
-  pthread_mutex_lock(&cpu.lock);
-  cpu.stats.limit_bytes = bytes;
-  if (limit() < cpu.stats.live_bytes + cpu.stats.cached_bytes) empty_cache();
-  pthread_mutex_unlock(&cpu.lock);
+  mt_memory *stats = lock(device);
+  if (!stats) return;
+  stats->limit_bytes = bytes;
+  const bool over = bytes > 0 && bytes < stats->live_bytes + stats->cached_bytes;
+  unlock(device);
+  if (over) mt_memory_empty_cache(device);
 }
 
 void mt_memory_empty_cache(mt_device device) {
-  if (device.kind != MT_CPU) return;
-  pthread_mutex_lock(&cpu.lock);
-  empty_cache();
-  pthread_mutex_unlock(&cpu.lock);
+  if (device.kind == MT_CPU) {
+    pthread_mutex_lock(&cpu.lock);
+    empty_cache();
+    pthread_mutex_unlock(&cpu.lock);
+  } else if (mt_backend_of(device))
+    mt_gpu_empty_cache(device.index);
 }

@@ -2,8 +2,17 @@
 #ifndef MT_MEMORY_H
 #define MT_MEMORY_H
 
-#include "runtime/core/tensor.h"
+#include "runtime/core/context.h"
 
 void mt_memory_count_tensor(mt_device device, int change);
+
+/* The same services for one GPU (device_memory.c). NULL: exhausted. */
+void *mt_gpu_take(int gpu, void *stream, size_t bytes);
+void mt_gpu_give(int gpu, void *p, size_t bytes);
+void mt_gpu_used_on(int gpu, void *p, void *stream);
+void mt_gpu_empty_cache(int gpu);
+mt_memory *mt_gpu_stats(int gpu); /* read and written under mt_gpu_lock */
+void mt_gpu_lock(int gpu);
+void mt_gpu_unlock(int gpu);
 
 #endif

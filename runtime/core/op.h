@@ -127,6 +127,9 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
 
 /* dst = src: broadcast, any dtypes, across devices. Checks; bumps dst's version. */
 mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src);
+/* The same; non_blocking: do not wait for a copy between pinned memory and a GPU. */
+mt_status mt_copy_from(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
+                       bool non_blocking);
 /* A new contiguous tensor with t's values: in dtype, on device. */
 mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device device,
                      mt_tensor **out /* [out] */);

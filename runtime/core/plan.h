@@ -22,4 +22,17 @@ mt_status mt_plan_device(const mt_opinfo *op, int nin, mt_tensor *const *in,
 ** integer, nor anything else into bool. */
 bool mt_plan_may_store(mt_dtype from, mt_dtype to);
 
+/* dst = src on one device: equal shapes, any strides and dtypes. */
+mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
+                       const mt_view *dst);
+/* What a kernel returned, with a text; under MYTENSOR_SYNC=1 after waiting for it. */
+mt_status mt_kernel_status(mt_context *ctx, mt_device device, const char *op,
+                           mt_status status);
+/* Tell the allocator of tensors that were made for another stream than the current one. */
+void mt_note_streams(mt_context *ctx, int nin, mt_tensor *const *in, int nout,
+                     mt_tensor *const *out);
+
+/* The error that a kernel's fault stands for; its op is named in the text. */
+mt_status mt_fault_error(const mt_fault *f);
+
 #endif

@@ -75,6 +75,7 @@ mt_status mt_empty(mt_context *ctx, mt_dtype dtype, mt_device device, int ndim,
     mt_block_free(device, data, bytes);
     return out_of_host_memory(sizeof *s);
   }
+  if (device.kind != MT_CPU && ctx) s->stream = ctx->stream[device.index];
   mt_tensor *t = wrap_storage(s, dtype);
   if (!t) return out_of_host_memory(sizeof *t);
   set_shape(t, ndim, shape);
