@@ -95,6 +95,13 @@ int64_t mt_cpu_load_i64(mt_dtype d, const void *p); /* as mt_f64_to_i64 */
 void mt_cpu_store_f64(mt_dtype d, void *p, double x);
 void mt_cpu_store_i64(mt_dtype d, void *p, int64_t x); /* integers wrap */
 
+/* n elements of `size` bytes (1, 2, 4 or 8), `stride` bytes apart, to contiguous memory,
+** and back. */
+void mt_cpu_pack(int64_t n, int size, const char *src, int64_t stride,
+                   void *dst /* [out] */);
+void mt_cpu_unpack(int64_t n, int size, const void *src, char *dst /* [out] */,
+                    int64_t stride);
+
 /* n elements, `stride` bytes apart, of a half dtype (or float32) to contiguous floats,
 ** and back. Vectorised; the buffers may not overlap. */
 void mt_cpu_load_floats(mt_dtype d, int64_t n, const void *src, int64_t stride,
@@ -174,6 +181,15 @@ typedef void (*mt_row)(int64_t n, char *const *p, const mt_attr *attr);
 mt_status mt_cpu_rows(const mt_call *call, const mt_row *rows, int nout,
                       mt_view *const *out, int nin, const mt_view *const *in,
                       const mt_attr *attr, bool halves);
+
+/* Make the elements of `out` at positions start .. start + n - 1 of its row-major order,
+** as contiguous elements of the dtype that was asked for. start is a multiple of 16. */
+typedef void (*mt_generate_fn)(const void *context, int64_t start, int64_t n,
+                               void *values /* [out] */);
+/* Fill out, whatever its strides and dtype, with what fn makes, converted from `from`.
+** cost: of an element, in light ones. */
+mt_status mt_cpu_generate(const mt_call *call, const mt_view *out, mt_dtype from,
+                          mt_generate_fn fn, const void *context, int64_t cost);
 
 /* dst = src with conversion; src is broadcast to dst's shape. num_threads at most. */
 mt_status mt_cpu_copy_view(const mt_call *call, const mt_view *dst, const mt_view *src);

@@ -1,0 +1,83 @@
+/* kernels/cpu/elementwise.c -- the elementwise operators and their fused gradients: picks
+** the rows of the dtype and the processor. */
+#include "kernels/cpu/tables.h"
+#include "kernels/cpu/elementwise.h"
+
+static const mt_row *rows_of(mt_dtype d) {
+  switch (d) {
+  case MT_F64: return *MT_ISA_PICK(mt_rows_f64);
+  case MT_I64: return *MT_ISA_PICK(mt_rows_i64);
+  case MT_I32: return *MT_ISA_PICK(mt_rows_i32);
+  case MT_I16: return *MT_ISA_PICK(mt_rows_i16);
+  case MT_I8: return *MT_ISA_PICK(mt_rows_i8);
+  case MT_U8: return *MT_ISA_PICK(mt_rows_u8);
+  case MT_BOOL: return *MT_ISA_PICK(mt_rows_b8);
+  default: return *MT_ISA_PICK(mt_rows_f32);
+  }
+}
+
+/* Report the first 0 among the divisors of integers; the rows give 0 there. */
+static void check_divisors(const mt_call *call) {
+  static const char zero[8];
+  const mt_view *b = call->in[1];
+  const size_t size = (size_t)mt_cpu_size(b->dtype);
+  if (!MT_IS_INT(b->dtype) || mt_cpu_numel(call->out[0]) == 0) return;
+  mt_space s;
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
+  mt_view distinct = *b; /* what is repeated need not be looked at twice */
+  for (int d = 0; d < b->ndim; d++)
+    if (b->stride[d] == 0) distinct.shape[d] = 1;
+  const mt_view *arg = &distinct;
+  mt_space_make(&s, 1, &arg, true);
+  for (int64_t row = 0; row < s.numel; row += s.size[0]) {
+    mt_space_seek(&s, row, coord, offset);
+    const char *p = b->data + offset[0];
+    for (int64_t i = 0; i < s.size[0]; i++, p += s.stride[0][0])
+      if (memcmp(p, zero, size) == 0) {
+        mt_fault_set(call->fault, call->op, row + i, 0, 1, 0);
+        return;
+      }
+  }
+}
+
+static mt_status elementwise_run(const mt_call *call) {
+  const mt_row row = rows_of(call->in[0]->dtype)[call->op];
+  if (row == NULL) return MT_EUNSUPPORTED;
+  switch (call->op) {
+  case MT_OP_fmod:
+  case MT_OP_remainder:
+  case MT_OP_floordiv: check_divisors(call); break;
+  default: break;
+  }
+  return mt_cpu_rows(call, &row, 1, call->out, call->nin, call->in, call->attr, true);
+}
+
+static mt_status gradient_run(const mt_call *call) {
+  const mt_view *first = NULL;
+  for (int k = 0; k < call->nout && first == NULL; k++) first = call->out[k];
+  if (first == NULL) return MT_OK;
+  const mt_row *rows = first->dtype == MT_F64
+                           ? (*MT_ISA_PICK(mt_gradients_f64))[call->op]
+                           : (*MT_ISA_PICK(mt_gradients_f32))[call->op];
+  for (int k = 0; k < call->nout; k++)
+    if (call->out[k] != NULL && rows[k] == NULL) return MT_EUNSUPPORTED;
+  return mt_cpu_rows(call, rows, call->nout, call->out, call->nin, call->in, call->attr,
+                     true);
+}
+
+#define DTYPES_FLOAT  MT_FLOAT_MASK
+#define DTYPES_NUMBER (MT_FLOAT_MASK | MT_INT_MASK)
+#define DTYPES_ANY    MT_ALL_MASK
+#define DTYPES_INT    (MT_INT_MASK | MT_BIT(MT_BOOL))
+
+#define ENTRY(name, dtypes)             [MT_OP_##name] = {elementwise_run, NULL, dtypes, 0},
+#define MT_UNARY(name, dtypes, ...)     ENTRY(name, DTYPES_##dtypes)
+#define MT_PREDICATE(name, dtypes, ...) ENTRY(name, DTYPES_##dtypes)
+#define MT_COMPARE(name, dtypes, ...)   ENTRY(name, DTYPES_##dtypes)
+#define MT_TERNARY(name, dtypes, ...)   ENTRY(name, DTYPES_##dtypes)
+#define MT_BINARY(name, dtypes, ...)    ENTRY(name, DTYPES_##dtypes)
+const mt_entry mt_cpu_elementwise[MT_OP_COUNT] = {
+#include "kernels/ops.def"
+};
+
+const mt_entry mt_cpu_gradient = {gradient_run, NULL, MT_ALL_MASK, 0};

@@ -1,0 +1,47 @@
+/* kernels/cpu/tables.h -- the tables that rows_*.c export, once for each instruction set:
+** (*MT_ISA_PICK(mt_rows_f32))[op] is a row. */
+#ifndef MT_TABLES_H
+#define MT_TABLES_H
+
+#include "kernels/cpu/cpu.h"
+
+typedef const mt_row mt_row_table[MT_OP_COUNT];
+typedef const mt_row mt_gradient_table[MT_OP_COUNT][3];
+typedef const mt_row mt_convert_table[MT_NDTYPES][MT_NDTYPES];
+
+MT_ISA_DECLARE(mt_row_table, mt_rows_f32);
+MT_ISA_DECLARE(mt_row_table, mt_rows_f64);
+MT_ISA_DECLARE(mt_row_table, mt_rows_i64);
+MT_ISA_DECLARE(mt_row_table, mt_rows_i32);
+MT_ISA_DECLARE(mt_row_table, mt_rows_i16);
+MT_ISA_DECLARE(mt_row_table, mt_rows_i8);
+MT_ISA_DECLARE(mt_row_table, mt_rows_u8);
+MT_ISA_DECLARE(mt_row_table, mt_rows_b8);
+MT_ISA_DECLARE(mt_gradient_table, mt_gradients_f32);
+MT_ISA_DECLARE(mt_gradient_table, mt_gradients_f64);
+MT_ISA_DECLARE(mt_convert_table, mt_convert_rows); /* [from][to] */
+
+typedef struct mt_halves {
+  void (*load)(mt_dtype d, int64_t n, const void *x, int64_t stride, float *y);
+  void (*store)(mt_dtype d, int64_t n, const float *x, void *y, int64_t stride);
+} mt_halves;
+MT_ISA_DECLARE(const mt_halves, mt_halves_rows);
+
+/* ---- optimisers ---------------------------------------------------------------------*/
+typedef struct mt_sgd {
+  double lr, momentum, dampening, weight_decay;
+  bool nesterov, first;
+} mt_sgd;
+typedef struct mt_adam {
+  double step, lr, beta1, beta2, epsilon, weight_decay;
+  bool decoupled;
+} mt_adam;
+typedef struct mt_many_rows { /* constants: mt_sgd, mt_adam */
+  void (*sgd)(int64_t n, char *const *p, const void *constants);
+  void (*adam)(int64_t n, char *const *p, const void *constants);
+  double (*square_sum)(int64_t n, const void *x);
+} mt_many_rows;
+typedef const mt_many_rows mt_many_table[2]; /* float32, float64 */
+MT_ISA_DECLARE(mt_many_table, mt_many_rows_of);
+
+#endif
