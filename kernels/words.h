@@ -1,11 +1,11 @@
 /* kernels/words.h -- the words of ops.def's formulas, for every element type, as plain
 ** functions mt_<word>_<suffix>: C now, CUDA C++ too.
 **
-** Conditions are ints, 0 or 1. Arguments are converted to the element type, so that whole
-** numbers in a formula never widen it. NaN passes through; comparisons with it are false
-** (ne: true). Integers wrap. An integer divided by 0 gives 0 (the caller reports it), and
-** a negative power of an integer is what its real value truncates to: 0, or +-1 for +-1
-** (0 for 0). */
+** Conditions are ints, 0 or 1. Arguments are converted to the element type, so that
+** whole numbers in a formula never widen it. NaN passes through; comparisons with it
+** are false (ne: true). Integers wrap. An integer divided by 0 gives 0 (the caller
+** reports it), and a negative power of an integer is what its real value truncates
+** to: 0, or +-1 for +-1 (0 for 0). */
 #ifndef MT_WORDS_H
 #define MT_WORDS_H
 
@@ -18,204 +18,217 @@
 #define MT_WORD_FN static inline __attribute__((always_inline, unused))
 #endif
 
-/* glibc serves these in vectors, at most 4 units in the last place off, but its own header
-** says so only under -ffast-math, which spoils NaN and infinities. */
-#if defined __GNUC__ && !defined __clang__ && !defined __CUDACC__ &&                    \
+/* glibc serves these in vectors, at most 4 units in the last place off, but its own
+** header says so only under -ffast-math, which spoils NaN and infinities. */
+#if defined __GNUC__ && !defined __clang__ && !defined __CUDACC__ && \
     defined __x86_64__ && defined __GLIBC__
-#define MT_VECTOR_1(name)                                                               \
-  __attribute__((simd("notinbranch"), const)) double name(double);                      \
-  __attribute__((simd("notinbranch"), const)) float name##f(float);
-#define MT_VECTOR_2(name)                                                               \
-  __attribute__((simd("notinbranch"), const)) double name(double, double);              \
-  __attribute__((simd("notinbranch"), const)) float name##f(float, float);
-MT_VECTOR_1(exp) MT_VECTOR_1(expm1) MT_VECTOR_1(log) MT_VECTOR_1(log1p)
-MT_VECTOR_1(log2) MT_VECTOR_1(log10) MT_VECTOR_1(sin) MT_VECTOR_1(cos)
-MT_VECTOR_1(tan) MT_VECTOR_1(asin) MT_VECTOR_1(acos) MT_VECTOR_1(atan)
-MT_VECTOR_1(sinh) MT_VECTOR_1(cosh) MT_VECTOR_1(tanh) MT_VECTOR_1(erf)
-MT_VECTOR_1(erfc) MT_VECTOR_2(pow) MT_VECTOR_2(atan2) MT_VECTOR_2(hypot)
+#define MT_VECTOR_1(name)                                          \
+  __attribute__((simd("notinbranch"), const)) double name(double); \
+  __attribute__((simd("notinbranch"), const)) float name##f(float)
+#define MT_VECTOR_2(name)                                                  \
+  __attribute__((simd("notinbranch"), const)) double name(double, double); \
+  __attribute__((simd("notinbranch"), const)) float name##f(float, float)
+MT_VECTOR_1(exp);
+MT_VECTOR_1(expm1);
+MT_VECTOR_1(log);
+MT_VECTOR_1(log1p);
+MT_VECTOR_1(log2);
+MT_VECTOR_1(log10);
+MT_VECTOR_1(sin);
+MT_VECTOR_1(cos);
+MT_VECTOR_1(tan);
+MT_VECTOR_1(asin);
+MT_VECTOR_1(acos);
+MT_VECTOR_1(atan);
+MT_VECTOR_1(sinh);
+MT_VECTOR_1(cosh);
+MT_VECTOR_1(tanh);
+MT_VECTOR_1(erf);
+MT_VECTOR_1(erfc);
+MT_VECTOR_2(pow);
+MT_VECTOR_2(atan2);
+MT_VECTOR_2(hypot);
 #endif
 
-/* ---- all types ----------------------------------------------------------------------*/
-#define MT_WORDS_ALL(T, s)                                                              \
-  MT_WORD_FN int mt_eq_##s(T a, T b) { return a == b; }                                 \
-  MT_WORD_FN int mt_ne_##s(T a, T b) { return a != b; }                                 \
-  MT_WORD_FN int mt_lt_##s(T a, T b) { return a < b; }                                  \
-  MT_WORD_FN int mt_le_##s(T a, T b) { return a <= b; }                                 \
-  MT_WORD_FN int mt_gt_##s(T a, T b) { return a > b; }                                  \
-  MT_WORD_FN int mt_ge_##s(T a, T b) { return a >= b; }                                 \
-  MT_WORD_FN int mt_both_##s(int a, int b) { return a & b; }                            \
-  MT_WORD_FN int mt_either_##s(int a, int b) { return a | b; }                          \
+/* ---- all types ------------------------------------------------------------------- */
+#define MT_WORDS_ALL(T, s)                                     \
+  MT_WORD_FN int mt_eq_##s(T a, T b) { return a == b; }        \
+  MT_WORD_FN int mt_ne_##s(T a, T b) { return a != b; }        \
+  MT_WORD_FN int mt_lt_##s(T a, T b) { return a < b; }         \
+  MT_WORD_FN int mt_le_##s(T a, T b) { return a <= b; }        \
+  MT_WORD_FN int mt_gt_##s(T a, T b) { return a > b; }         \
+  MT_WORD_FN int mt_ge_##s(T a, T b) { return a >= b; }        \
+  MT_WORD_FN int mt_both_##s(int a, int b) { return a & b; }   \
+  MT_WORD_FN int mt_either_##s(int a, int b) { return a | b; } \
   MT_WORD_FN T mt_where_##s(int c, T a, T b) { return c ? a : b; }
 
-/* ---- floats -------------------------------------------------------------------------*/
-#define MT_WORD_LIBM(T, s, word, function)                                              \
+/* ---- floats ---------------------------------------------------------------------- */
+#define MT_WORD_LIBM(T, s, word, function) \
   MT_WORD_FN T mt_##word##_##s(T x) { return function(x); }
 
-#define MT_WORDS_FLOAT(T, s, f)                                                         \
-  MT_WORDS_ALL(T, s)                                                                    \
-  MT_WORD_LIBM(T, s, abs, fabs##f)                                                      \
-  MT_WORD_LIBM(T, s, exp, exp##f)                                                       \
-  MT_WORD_LIBM(T, s, expm1, expm1##f)                                                   \
-  MT_WORD_LIBM(T, s, log, log##f)                                                       \
-  MT_WORD_LIBM(T, s, log1p, log1p##f)                                                   \
-  MT_WORD_LIBM(T, s, log2, log2##f)                                                     \
-  MT_WORD_LIBM(T, s, log10, log10##f)                                                   \
-  MT_WORD_LIBM(T, s, sqrt, sqrt##f)                                                     \
-  MT_WORD_LIBM(T, s, sin, sin##f)                                                       \
-  MT_WORD_LIBM(T, s, cos, cos##f)                                                       \
-  MT_WORD_LIBM(T, s, tan, tan##f)                                                       \
-  MT_WORD_LIBM(T, s, asin, asin##f)                                                     \
-  MT_WORD_LIBM(T, s, acos, acos##f)                                                     \
-  MT_WORD_LIBM(T, s, atan, atan##f)                                                     \
-  MT_WORD_LIBM(T, s, sinh, sinh##f)                                                     \
-  MT_WORD_LIBM(T, s, cosh, cosh##f)                                                     \
-  MT_WORD_LIBM(T, s, tanh, tanh##f)                                                     \
-  MT_WORD_LIBM(T, s, erf, erf##f)                                                       \
-  MT_WORD_LIBM(T, s, erfc, erfc##f)                                                     \
-  MT_WORD_LIBM(T, s, floor, floor##f)                                                   \
-  MT_WORD_LIBM(T, s, ceil, ceil##f)                                                     \
-  MT_WORD_LIBM(T, s, trunc, trunc##f)                                                   \
-  MT_WORD_LIBM(T, s, round, rint##f)                                                    \
-  MT_WORD_FN T mt_sign_##s(T x) { return x != x ? x : (T)((x > 0) - (x < 0)); }         \
-  MT_WORD_FN T mt_pow_##s(T a, T b) { return pow##f(a, b); }                            \
-  MT_WORD_FN T mt_atan2_##s(T a, T b) { return atan2##f(a, b); }                        \
-  MT_WORD_FN T mt_hypot_##s(T a, T b) { return hypot##f(a, b); }                        \
-  MT_WORD_FN T mt_fmod_##s(T a, T b) { return fmod##f(a, b); }                          \
-  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                             \
-    const T m = fmod##f(a, b);                                                          \
-    return m != 0 && (m < 0) != (b < 0) ? m + b : m;                                    \
-  }                                                                                     \
-  MT_WORD_FN T mt_floordiv_##s(T a, T b) { return floor##f(a / b); }                    \
-  MT_WORD_FN int mt_isinf_##s(T x) { return fabs##f(x) == (T)INFINITY; }                \
-  MT_WORD_FN int mt_isfinite_##s(T x) { return fabs##f(x) < (T)INFINITY; }              \
-  MT_WORD_FN T mt_sigmoid_##s(T x) { return 1 / (1 + exp##f(-x)); }                     \
-  MT_WORD_FN T mt_softplus_##s(T x, T beta, T threshold) {                              \
-    const T t = beta * x;                                                               \
-    return t > threshold ? x : log1p##f(exp##f(t > threshold ? 0 : t)) / beta;          \
+#define MT_WORDS_FLOAT(T, s, f)                                                 \
+  MT_WORDS_ALL(T, s)                                                            \
+  MT_WORD_LIBM(T, s, abs, fabs##f)                                              \
+  MT_WORD_LIBM(T, s, exp, exp##f)                                               \
+  MT_WORD_LIBM(T, s, expm1, expm1##f)                                           \
+  MT_WORD_LIBM(T, s, log, log##f)                                               \
+  MT_WORD_LIBM(T, s, log1p, log1p##f)                                           \
+  MT_WORD_LIBM(T, s, log2, log2##f)                                             \
+  MT_WORD_LIBM(T, s, log10, log10##f)                                           \
+  MT_WORD_LIBM(T, s, sqrt, sqrt##f)                                             \
+  MT_WORD_LIBM(T, s, sin, sin##f)                                               \
+  MT_WORD_LIBM(T, s, cos, cos##f)                                               \
+  MT_WORD_LIBM(T, s, tan, tan##f)                                               \
+  MT_WORD_LIBM(T, s, asin, asin##f)                                             \
+  MT_WORD_LIBM(T, s, acos, acos##f)                                             \
+  MT_WORD_LIBM(T, s, atan, atan##f)                                             \
+  MT_WORD_LIBM(T, s, sinh, sinh##f)                                             \
+  MT_WORD_LIBM(T, s, cosh, cosh##f)                                             \
+  MT_WORD_LIBM(T, s, tanh, tanh##f)                                             \
+  MT_WORD_LIBM(T, s, erf, erf##f)                                               \
+  MT_WORD_LIBM(T, s, erfc, erfc##f)                                             \
+  MT_WORD_LIBM(T, s, floor, floor##f)                                           \
+  MT_WORD_LIBM(T, s, ceil, ceil##f)                                             \
+  MT_WORD_LIBM(T, s, trunc, trunc##f)                                           \
+  MT_WORD_LIBM(T, s, round, rint##f)                                            \
+  MT_WORD_FN T mt_sign_##s(T x) { return x != x ? x : (T)((x > 0) - (x < 0)); } \
+  MT_WORD_FN T mt_pow_##s(T a, T b) { return pow##f(a, b); }                    \
+  MT_WORD_FN T mt_atan2_##s(T a, T b) { return atan2##f(a, b); }                \
+  MT_WORD_FN T mt_hypot_##s(T a, T b) { return hypot##f(a, b); }                \
+  MT_WORD_FN T mt_fmod_##s(T a, T b) { return fmod##f(a, b); }                  \
+  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                     \
+    const T m = fmod##f(a, b);                                                  \
+    return m != 0 && (m < 0) != (b < 0) ? m + b : m;                            \
+  }                                                                             \
+  MT_WORD_FN T mt_floordiv_##s(T a, T b) { return floor##f(a / b); }            \
+  MT_WORD_FN int mt_isinf_##s(T x) { return fabs##f(x) == (T)INFINITY; }        \
+  MT_WORD_FN int mt_isfinite_##s(T x) { return fabs##f(x) < (T)INFINITY; }      \
+  MT_WORD_FN T mt_sigmoid_##s(T x) { return 1 / (1 + exp##f(-x)); }             \
+  MT_WORD_FN T mt_softplus_##s(T x, T beta, T threshold) {                      \
+    const T t = beta * x;                                                       \
+    return t > threshold ? x : log1p##f(exp##f(t > threshold ? 0 : t)) / beta;  \
   }
 
 MT_WORDS_FLOAT(float, f32, f)
 MT_WORDS_FLOAT(double, f64, )
 
-/* ---- integers, and bool as bytes of 0 and 1 -------------------------------------------
+/* ---- integers, and bool as bytes of 0 and 1 -----------------------------------------
 ** U: the unsigned type; bits: how many b of shl and shr may count. */
-#define MT_WORDS_INT(T, s, U, bits)                                                     \
-  MT_WORDS_ALL(T, s)                                                                    \
-  MT_WORD_FN T mt_abs_##s(T x) { return (T)(x < 0 ? -x : x); }                          \
-  MT_WORD_FN T mt_sign_##s(T x) { return (T)((x > 0) - (x < 0)); }                      \
-  MT_WORD_FN T mt_floor_##s(T x) { return x; }                                          \
-  MT_WORD_FN T mt_ceil_##s(T x) { return x; }                                           \
-  MT_WORD_FN T mt_round_##s(T x) { return x; }                                          \
-  MT_WORD_FN T mt_trunc_##s(T x) { return x; }                                          \
-  MT_WORD_FN int mt_isinf_##s(T x) { return (void)x, 0; }                               \
-  MT_WORD_FN int mt_isfinite_##s(T x) { return (void)x, 1; }                            \
-  MT_WORD_FN T mt_fmod_##s(T a, T b) {                                                  \
-    return (T)(b == 0 || (b < 0 && b == (T)-1) ? 0 : a % b);                            \
-  }                                                                                     \
-  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                             \
-    const T m = mt_fmod_##s(a, b);                                                      \
-    return (T)(m != 0 && (m < 0) != (b < 0) ? m + b : m);                               \
-  }                                                                                     \
-  MT_WORD_FN T mt_floordiv_##s(T a, T b) {                                              \
-    if (b == 0) return 0;                                                               \
-    if (b < 0 && b == (T)-1) return (T)-a;                                              \
-    const T q = (T)(a / b);                                                             \
-    return (T)(q * b != a && (a < 0) != (b < 0) ? q - 1 : q);                           \
-  }                                                                                     \
-  MT_WORD_FN T mt_pow_##s(T a, T b) {                                                   \
-    if (b < 0) return (T)(a == 1 ? 1 : a < 0 && a == (T)-1 ? (b & 1 ? -1 : 1) : 0);     \
-    U base = (U)a, y = 1;                                                               \
-    for (U e = (U)b; e != 0; e = (U)(e >> 1)) {                                         \
-      if (e & 1) y = (U)(y * base);                                                     \
-      base = (U)(base * base);                                                          \
-    }                                                                                   \
-    return (T)y;                                                                        \
-  }                                                                                     \
-  MT_WORD_FN T mt_bitand_##s(T a, T b) { return (T)(a & b); }                           \
-  MT_WORD_FN T mt_bitor_##s(T a, T b) { return (T)(a | b); }                            \
-  MT_WORD_FN T mt_bitxor_##s(T a, T b) { return (T)(a ^ b); }                           \
-  MT_WORD_FN T mt_bitnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }              \
-  MT_WORD_FN T mt_shl_##s(T a, T b) {                                                   \
-    return (T)(b >= 0 && b < bits ? (U)((U)a << (b & (bits - 1))) : 0);                 \
-  }                                                                                     \
-  MT_WORD_FN T mt_shr_##s(T a, T b) {                                                   \
-    return (T)(b >= 0 && b < bits ? a >> (b & (bits - 1)) : a < 0 ? -1 : 0);            \
+#define MT_WORDS_INT(T, s, U, bits)                                                 \
+  MT_WORDS_ALL(T, s)                                                                \
+  MT_WORD_FN T mt_abs_##s(T x) { return (T)(x < 0 ? -x : x); }                      \
+  MT_WORD_FN T mt_sign_##s(T x) { return (T)((x > 0) - (x < 0)); }                  \
+  MT_WORD_FN T mt_floor_##s(T x) { return x; }                                      \
+  MT_WORD_FN T mt_ceil_##s(T x) { return x; }                                       \
+  MT_WORD_FN T mt_round_##s(T x) { return x; }                                      \
+  MT_WORD_FN T mt_trunc_##s(T x) { return x; }                                      \
+  MT_WORD_FN int mt_isinf_##s(T x) { return (void)x, 0; }                           \
+  MT_WORD_FN int mt_isfinite_##s(T x) { return (void)x, 1; }                        \
+  MT_WORD_FN T mt_fmod_##s(T a, T b) {                                              \
+    return (T)(b == 0 || (b < 0 && b == (T)-1) ? 0 : a % b);                        \
+  }                                                                                 \
+  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                         \
+    const T m = mt_fmod_##s(a, b);                                                  \
+    return (T)(m != 0 && (m < 0) != (b < 0) ? m + b : m);                           \
+  }                                                                                 \
+  MT_WORD_FN T mt_floordiv_##s(T a, T b) {                                          \
+    if (b == 0) return 0;                                                           \
+    if (b < 0 && b == (T)-1) return (T)-a;                                          \
+    const T q = (T)(a / b);                                                         \
+    return (T)(q * b != a && (a < 0) != (b < 0) ? q - 1 : q);                       \
+  }                                                                                 \
+  MT_WORD_FN T mt_pow_##s(T a, T b) {                                               \
+    if (b < 0) return (T)(a == 1 ? 1 : a < 0 && a == (T)-1 ? (b & 1 ? -1 : 1) : 0); \
+    U base = (U)a, y = 1;                                                           \
+    for (U e = (U)b; e != 0; e = (U)(e >> 1)) {                                     \
+      if (e & 1) y = (U)(y * base);                                                 \
+      base = (U)(base * base);                                                      \
+    }                                                                               \
+    return (T)y;                                                                    \
+  }                                                                                 \
+  MT_WORD_FN T mt_bitand_##s(T a, T b) { return (T)(a & b); }                       \
+  MT_WORD_FN T mt_bitor_##s(T a, T b) { return (T)(a | b); }                        \
+  MT_WORD_FN T mt_bitxor_##s(T a, T b) { return (T)(a ^ b); }                       \
+  MT_WORD_FN T mt_bitnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }          \
+  MT_WORD_FN T mt_shl_##s(T a, T b) {                                               \
+    return (T)(b >= 0 && b < bits ? (U)((U)a << (b & (bits - 1))) : 0);             \
+  }                                                                                 \
+  MT_WORD_FN T mt_shr_##s(T a, T b) {                                               \
+    return (T)(b >= 0 && b < bits ? a >> (b & (bits - 1)) : a < 0 ? -1 : 0);        \
   }
 
 #ifdef __GNUC__ /* an unsigned x is never below 0: these functions know that too */
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #endif
-MT_WORDS_INT(int64_t, i64, uint64_t, 64)
-MT_WORDS_INT(int32_t, i32, uint32_t, 32)
-MT_WORDS_INT(int16_t, i16, uint32_t, 16)
-MT_WORDS_INT(int8_t, i8, uint32_t, 8)
-MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
-MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
+    MT_WORDS_INT(int64_t, i64, uint64_t, 64) MT_WORDS_INT(int32_t, i32, uint32_t, 32)
+        MT_WORDS_INT(int16_t, i16, uint32_t, 16) MT_WORDS_INT(int8_t, i8, uint32_t, 8)
+            MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
+                MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
 #ifdef __GNUC__
 #pragma GCC diagnostic pop
 #endif
 
 #endif
 
-/* ---- the words as formulas write them --------------------------------------------------
+/* ---- the words as formulas write them -----------------------------------------------
 ** With MT_FORMULAS defined before this header is included (again): each word is that of
 ** SUFFIX, a macro, as is T, that may change from one use to the next. */
 #if defined MT_FORMULAS && !defined MT_FORMULA_WORDS
 #define MT_FORMULA_WORDS
-#define MT_WORD__(word, s)   mt_##word##_##s
-#define MT_WORD_(word, s)    MT_WORD__(word, s)
-#define MT_WORD(word)        MT_WORD_(word, SUFFIX)
-#define num(x)               ((T)(x))
-#define eq(a, b)             MT_WORD(eq)(a, b)
-#define ne(a, b)             MT_WORD(ne)(a, b)
-#define lt(a, b)             MT_WORD(lt)(a, b)
-#define le(a, b)             MT_WORD(le)(a, b)
-#define gt(a, b)             MT_WORD(gt)(a, b)
-#define ge(a, b)             MT_WORD(ge)(a, b)
-#define both(a, b)           MT_WORD(both)(a, b)
-#define either(a, b)         MT_WORD(either)(a, b)
-#define where(c, a, b)       MT_WORD(where)(c, a, b)
-#define abs(x)               MT_WORD(abs)(x)
-#define sign(x)              MT_WORD(sign)(x)
-#define exp(x)               MT_WORD(exp)(x)
-#define expm1(x)             MT_WORD(expm1)(x)
-#define log(x)               MT_WORD(log)(x)
-#define log1p(x)             MT_WORD(log1p)(x)
-#define log2(x)              MT_WORD(log2)(x)
-#define log10(x)             MT_WORD(log10)(x)
-#define sqrt(x)              MT_WORD(sqrt)(x)
-#define sin(x)               MT_WORD(sin)(x)
-#define cos(x)               MT_WORD(cos)(x)
-#define tan(x)               MT_WORD(tan)(x)
-#define asin(x)              MT_WORD(asin)(x)
-#define acos(x)              MT_WORD(acos)(x)
-#define atan(x)              MT_WORD(atan)(x)
-#define sinh(x)              MT_WORD(sinh)(x)
-#define cosh(x)              MT_WORD(cosh)(x)
-#define tanh(x)              MT_WORD(tanh)(x)
-#define erf(x)               MT_WORD(erf)(x)
-#define erfc(x)              MT_WORD(erfc)(x)
-#define floor(x)             MT_WORD(floor)(x)
-#define ceil(x)              MT_WORD(ceil)(x)
-#define trunc(x)             MT_WORD(trunc)(x)
-#define round(x)             MT_WORD(round)(x)
-#define pow(a, b)            MT_WORD(pow)(a, b)
-#define atan2(a, b)          MT_WORD(atan2)(a, b)
-#define hypot(a, b)          MT_WORD(hypot)(a, b)
-#define fmod(a, b)           MT_WORD(fmod)(a, b)
-#define remainder(a, b)      MT_WORD(remainder)(a, b)
-#define floordiv(a, b)       MT_WORD(floordiv)(a, b)
+#define MT_WORD__(word, s) mt_##word##_##s
+#define MT_WORD_(word, s)  MT_WORD__(word, s)
+#define MT_WORD(word)      MT_WORD_(word, SUFFIX)
+#define num(x)             ((T)(x))
+#define eq(a, b)           MT_WORD(eq)(a, b)
+#define ne(a, b)           MT_WORD(ne)(a, b)
+#define lt(a, b)           MT_WORD(lt)(a, b)
+#define le(a, b)           MT_WORD(le)(a, b)
+#define gt(a, b)           MT_WORD(gt)(a, b)
+#define ge(a, b)           MT_WORD(ge)(a, b)
+#define both(a, b)         MT_WORD(both)(a, b)
+#define either(a, b)       MT_WORD(either)(a, b)
+#define where(c, a, b)     MT_WORD(where)(c, a, b)
+#define abs(x)             MT_WORD(abs)(x)
+#define sign(x)            MT_WORD(sign)(x)
+#define exp(x)             MT_WORD(exp)(x)
+#define expm1(x)           MT_WORD(expm1)(x)
+#define log(x)             MT_WORD(log)(x)
+#define log1p(x)           MT_WORD(log1p)(x)
+#define log2(x)            MT_WORD(log2)(x)
+#define log10(x)           MT_WORD(log10)(x)
+#define sqrt(x)            MT_WORD(sqrt)(x)
+#define sin(x)             MT_WORD(sin)(x)
+#define cos(x)             MT_WORD(cos)(x)
+#define tan(x)             MT_WORD(tan)(x)
+#define asin(x)            MT_WORD(asin)(x)
+#define acos(x)            MT_WORD(acos)(x)
+#define atan(x)            MT_WORD(atan)(x)
+#define sinh(x)            MT_WORD(sinh)(x)
+#define cosh(x)            MT_WORD(cosh)(x)
+#define tanh(x)            MT_WORD(tanh)(x)
+#define erf(x)             MT_WORD(erf)(x)
+#define erfc(x)            MT_WORD(erfc)(x)
+#define floor(x)           MT_WORD(floor)(x)
+#define ceil(x)            MT_WORD(ceil)(x)
+#define trunc(x)           MT_WORD(trunc)(x)
+#define round(x)           MT_WORD(round)(x)
+#define pow(a, b)          MT_WORD(pow)(a, b)
+#define atan2(a, b)        MT_WORD(atan2)(a, b)
+#define hypot(a, b)        MT_WORD(hypot)(a, b)
+#define fmod(a, b)         MT_WORD(fmod)(a, b)
+#define remainder(a, b)    MT_WORD(remainder)(a, b)
+#define floordiv(a, b)     MT_WORD(floordiv)(a, b)
 #undef isinf
 #undef isfinite
 #define isinf(x)             MT_WORD(isinf)(x)
 #define isfinite(x)          MT_WORD(isfinite)(x)
 #define sigmoid(x)           MT_WORD(sigmoid)(x)
 #define softplus(x, beta, t) MT_WORD(softplus)(x, beta, t)
-#define bitand(a, b)         MT_WORD(bitand)(a, b)
-#define bitor(a, b)          MT_WORD(bitor)(a, b)
-#define bitxor(a, b)         MT_WORD(bitxor)(a, b)
-#define bitnot(x)            MT_WORD(bitnot)(x)
-#define shl(a, b)            MT_WORD(shl)(a, b)
-#define shr(a, b)            MT_WORD(shr)(a, b)
+#define bitand(a, b) MT_WORD (bitand)(a, b)
+#define bitor (a, b) MT_WORD(bitor)(a, b)
+#define bitxor(a, b) MT_WORD(bitxor)(a, b)
+#define bitnot(x)    MT_WORD(bitnot)(x)
+#define shl(a, b)    MT_WORD(shl)(a, b)
+#define shr(a, b)    MT_WORD(shr)(a, b)
 #endif

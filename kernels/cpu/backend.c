@@ -26,12 +26,12 @@ static const mt_entry *const forward[MT_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-#define GRADIENT(name)        [MT_OP_##name] = &mt_cpu_gradient,
+#define GRADIENT(name) [MT_OP_##name] = &mt_cpu_gradient,
 #define NO_GRADIENT(name)
-#define GRADIENT_FLOAT        GRADIENT
-#define GRADIENT_NUMBER       GRADIENT
-#define GRADIENT_ANY          GRADIENT
-#define GRADIENT_INT          NO_GRADIENT
+#define GRADIENT_FLOAT                GRADIENT
+#define GRADIENT_NUMBER               GRADIENT
+#define GRADIENT_ANY                  GRADIENT
+#define GRADIENT_INT                  NO_GRADIENT
 #define MT_UNARY(name, dtypes, ...)   GRADIENT_##dtypes(name)
 #define MT_BINARY(name, dtypes, ...)  GRADIENT_##dtypes(name)
 #define MT_TERNARY(name, dtypes, ...) GRADIENT_##dtypes(name)
@@ -59,7 +59,8 @@ static void *raw_alloc(int device, size_t bytes) {
     return posix_memalign(&p, 64, bytes > 0 ? bytes : 64) == 0 ? p : NULL;
   }
   const size_t want = mapped_bytes(bytes), room = want + HUGE_PAGE;
-  char *p = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  char *p =
+      mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (p == MAP_FAILED) return NULL;
   const size_t head = -(uintptr_t)p & (HUGE_PAGE - 1), tail = room - head - want;
   if (head > 0) munmap(p, head);
@@ -78,7 +79,7 @@ static void raw_free(int device, void *p, size_t bytes) {
 
 static int device_count(void) { return 1; }
 
-/* ---- the backend --------------------------------------------------------------------*/
+/* ---- the backend ----------------------------------------------------------------- */
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
 

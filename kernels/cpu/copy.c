@@ -2,7 +2,7 @@
 ** the backend's own copy. */
 #include "kernels/cpu/tables.h"
 
-/* ---- the same bytes on both sides -----------------------------------------------------*/
+/* ---- the same bytes on both sides ------------------------------------------------ */
 typedef struct plain_copy {
   char *dst;
   const char *src;
@@ -13,8 +13,8 @@ static void plain_range(void *context, int64_t lo, int64_t hi) { /* bytes */
   memmove(c->dst + lo, c->src + lo, (size_t)(hi - lo));
 }
 
-/* ---- transposes -----------------------------------------------------------------------
-** dst is contiguous along dim 0, src along dim `across`. A tile is read in whole lines of
+/* ---- transposes ---------------------------------------------------------------------
+** dst is contiguous along dim 0, src along dim 1. A tile is read in whole lines of
 ** src into a small buffer, and written from there in whole lines of dst. */
 #define TILE_0      32 /* elements of dim 0 */
 #define TILE_ACROSS 64 /* elements of dim across */
@@ -26,19 +26,19 @@ typedef struct transpose {
   int64_t tiles_0, tiles_across;
 } transpose;
 
-#define TRANSPOSE(T, bits)                                                              \
-  static void transpose_tile_##bits(int64_t n0, int64_t n1, const char *src,            \
-                                    int64_t src_step, char *dst, int64_t dst_step) {    \
-    T buffer[TILE_0][TILE_ACROSS + 64 / sizeof(T)];                                     \
-    for (int64_t i = 0; i < n0; i++)                                                    \
-      memcpy(buffer[i], src + i * src_step, (size_t)n1 * sizeof(T));                    \
-    for (int64_t j = 0; j < n1; j++) {                                                  \
-      T *row = (T *)(dst + j * dst_step);                                               \
-      if (n0 == TILE_0)                                                                 \
-        for (int i = 0; i < TILE_0; i++) row[i] = buffer[i][j];                         \
-      else                                                                              \
-        for (int64_t i = 0; i < n0; i++) row[i] = buffer[i][j];                         \
-    }                                                                                   \
+#define TRANSPOSE(T, bits)                                                           \
+  static void transpose_tile_##bits(int64_t n0, int64_t n1, const char *src,         \
+                                    int64_t src_step, char *dst, int64_t dst_step) { \
+    T buffer[TILE_0][TILE_ACROSS + 64 / sizeof(T)];                                  \
+    for (int64_t i = 0; i < n0; i++)                                                 \
+      memcpy(buffer[i], src + i * src_step, (size_t)n1 * sizeof(T));                 \
+    for (int64_t j = 0; j < n1; j++) {                                               \
+      T *row = (T *)(dst + j * dst_step);                                            \
+      if (n0 == TILE_0)                                                              \
+        for (int i = 0; i < TILE_0; i++) row[i] = buffer[i][j];                      \
+      else                                                                           \
+        for (int64_t i = 0; i < n0; i++) row[i] = buffer[i][j];                      \
+    }                                                                                \
   }
 TRANSPOSE(uint8_t, 8)
 TRANSPOSE(uint16_t, 16)
@@ -46,26 +46,26 @@ TRANSPOSE(uint32_t, 32)
 TRANSPOSE(uint64_t, 64)
 
 /* Items: tiles; those along dim 0 follow each other. */
-#define TRANSPOSE_RANGE(T, bits)                                                        \
-  static void transpose_range_##bits(void *context, int64_t lo, int64_t hi) {           \
-    const transpose *t = context;                                                       \
-    const mt_space *s = &t->s;                                                          \
-    for (int64_t item = lo; item < hi; item++) {                                        \
-      const int64_t i0 = item % t->tiles_0 * TILE_0;                                    \
-      const int64_t i1 = item / t->tiles_0 % t->tiles_across * TILE_ACROSS;             \
-      int64_t rest = item / t->tiles_0 / t->tiles_across;                               \
-      char *dst = t->dst + i0 * s->stride[0][0] + i1 * s->stride[0][1];                 \
-      const char *src = t->src + i0 * s->stride[1][0] + i1 * s->stride[1][1];           \
-      for (int d = 2; d < s->ndim; d++) {                                               \
-        dst += rest % s->size[d] * s->stride[0][d];                                     \
-        src += rest % s->size[d] * s->stride[1][d];                                     \
-        rest /= s->size[d];                                                             \
-      }                                                                                 \
-      const int64_t left0 = s->size[0] - i0, left1 = s->size[1] - i1;                   \
-      transpose_tile_##bits(left0 < TILE_0 ? left0 : TILE_0,                            \
-                            left1 < TILE_ACROSS ? left1 : TILE_ACROSS, src,             \
-                            s->stride[1][0], dst, s->stride[0][1]);                     \
-    }                                                                                   \
+#define TRANSPOSE_RANGE(T, bits)                                              \
+  static void transpose_range_##bits(void *context, int64_t lo, int64_t hi) { \
+    const transpose *t = context;                                             \
+    const mt_space *s = &t->s;                                                \
+    for (int64_t item = lo; item < hi; item++) {                              \
+      const int64_t i0 = item % t->tiles_0 * TILE_0;                          \
+      const int64_t i1 = item / t->tiles_0 % t->tiles_across * TILE_ACROSS;   \
+      int64_t rest = item / t->tiles_0 / t->tiles_across;                     \
+      char *dst = t->dst + i0 * s->stride[0][0] + i1 * s->stride[0][1];       \
+      const char *src = t->src + i0 * s->stride[1][0] + i1 * s->stride[1][1]; \
+      for (int d = 2; d < s->ndim; d++) {                                     \
+        dst += rest % s->size[d] * s->stride[0][d];                           \
+        src += rest % s->size[d] * s->stride[1][d];                           \
+        rest /= s->size[d];                                                   \
+      }                                                                       \
+      const int64_t left0 = s->size[0] - i0, left1 = s->size[1] - i1;         \
+      transpose_tile_##bits(left0 < TILE_0 ? left0 : TILE_0,                  \
+                            left1 < TILE_ACROSS ? left1 : TILE_ACROSS, src,   \
+                            s->stride[1][0], dst, s->stride[0][1]);           \
+    }                                                                         \
   }
 TRANSPOSE_RANGE(uint8_t, 8)
 TRANSPOSE_RANGE(uint16_t, 16)
@@ -92,18 +92,20 @@ static bool transpose_make(transpose *t, const mt_space *space, int64_t size) {
   return false;
 }
 
-/* ---- all of it ------------------------------------------------------------------------*/
+/* ---- all of it ------------------------------------------------------------------- */
 static mt_dtype bytes_dtype(int64_t size) {
   return size == 1 ? MT_U8 : size == 2 ? MT_I16 : size == 4 ? MT_I32 : MT_I64;
 }
 
-static mt_status copy_same(const mt_call *call, const mt_view *dst, const mt_view *src) {
+static mt_status copy_same(const mt_call *call, const mt_view *dst,
+                           const mt_view *src) {
   const mt_view *const arg[2] = {dst, src};
   const int64_t size = mt_cpu_size(dst->dtype);
   mt_space s;
   mt_space_make(&s, 2, arg, false);
   if (s.numel == 0) return MT_OK;
-  if (s.ndim == 1 && (s.numel == 1 || (s.stride[0][0] == size && s.stride[1][0] == size))) {
+  if (s.ndim == 1 &&
+      (s.numel == 1 || (s.stride[0][0] == size && s.stride[1][0] == size))) {
     plain_copy c = {dst->data, src->data};
     mt_cpu_parallel_for(call, s.numel * size, 4 * MT_GRAIN, plain_range, &c);
     return MT_OK;
@@ -115,7 +117,8 @@ static mt_status copy_same(const mt_call *call, const mt_view *dst, const mt_vie
                             : size == 2 ? transpose_range_16
                             : size == 4 ? transpose_range_32
                                         : transpose_range_64;
-    const int64_t tiles = s.numel / s.size[0] / t.s.size[1] * t.tiles_0 * t.tiles_across;
+    const int64_t tiles =
+        s.numel / s.size[0] / t.s.size[1] * t.tiles_0 * t.tiles_across;
     mt_cpu_parallel_for(call, tiles, mt_cpu_grain(TILE_0 * TILE_ACROSS), run, &t);
     return MT_OK;
   }
@@ -127,7 +130,8 @@ static mt_status copy_same(const mt_call *call, const mt_view *dst, const mt_vie
   return mt_cpu_rows(call, &row, 1, &out, 1, &in, NULL, false);
 }
 
-mt_status mt_cpu_copy_view(const mt_call *call, const mt_view *dst, const mt_view *src) {
+mt_status mt_cpu_copy_view(const mt_call *call, const mt_view *dst,
+                           const mt_view *src) {
   if (dst->dtype == src->dtype || (dst->dtype == MT_U8 && src->dtype == MT_BOOL))
     return copy_same(call, dst, src);
   mt_view to = *dst;

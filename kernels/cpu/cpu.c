@@ -23,15 +23,15 @@ int mt_cpu_level_find(void) {
   return level;
 }
 
-/* ---- single elements ----------------------------------------------------------------*/
-#define LOAD_CASE(dtype, T, suffix)                                                     \
-  case dtype: {                                                                         \
-    T x;                                                                                \
-    memcpy(&x, p, sizeof x);                                                            \
-    return RESULT(x);                                                                   \
+/* ---- single elements ------------------------------------------------------------- */
+#define LOAD_CASE(dtype, T, suffix) \
+  case dtype: {                     \
+    T x;                            \
+    memcpy(&x, p, sizeof x);        \
+    return RESULT(x);               \
   }
-#define LOAD_INTS                                                                       \
-  MT_EACH_INT(LOAD_CASE)                                                                \
+#define LOAD_INTS        \
+  MT_EACH_INT(LOAD_CASE) \
   LOAD_CASE(MT_BOOL, uint8_t, bool)
 
 double mt_cpu_load_f64(mt_dtype d, const void *p) {
@@ -57,11 +57,11 @@ int64_t mt_cpu_load_i64(mt_dtype d, const void *p) {
 }
 
 void mt_cpu_store_i64(mt_dtype d, void *p, int64_t x) {
-#define STORE_CASE(dtype, T, suffix)                                                    \
-  case dtype: {                                                                         \
-    const T y = (T)x;                                                                   \
-    memcpy(p, &y, sizeof y);                                                            \
-    return;                                                                             \
+#define STORE_CASE(dtype, T, suffix) \
+  case dtype: {                      \
+    const T y = (T)x;                \
+    memcpy(p, &y, sizeof y);         \
+    return;                          \
   }
   switch (d) {
     MT_EACH_FLOAT(STORE_CASE)
@@ -80,10 +80,8 @@ void mt_cpu_store_f64(mt_dtype d, void *p, double x) {
   case MT_BF16: h = mt_f32_to_bf16((float)x), memcpy(p, &h, sizeof h); return;
   case MT_BOOL: *(uint8_t *)p = x != 0; return;
   case MT_I64: break;
-#define CLAMP_CASE(dtype, lo, hi)                                                       \
-  case dtype:                                                                           \
-    x = x < (lo) ? (lo) : x > (hi) ? (hi) : x;                                          \
-    break
+#define CLAMP_CASE(dtype, lo, hi) \
+  case dtype: x = x < (lo) ? (lo) : x > (hi) ? (hi) : x; break
     CLAMP_CASE(MT_I32, INT32_MIN, INT32_MAX);
     CLAMP_CASE(MT_I16, INT16_MIN, INT16_MAX);
     CLAMP_CASE(MT_I8, INT8_MIN, INT8_MAX);
@@ -94,7 +92,7 @@ void mt_cpu_store_f64(mt_dtype d, void *p, double x) {
   mt_cpu_store_i64(d, p, i);
 }
 
-/* ---- loops over views ---------------------------------------------------------------*/
+/* ---- loops over views ------------------------------------------------------------ */
 static int64_t magnitude(int64_t x) { return x < 0 ? -x : x; }
 
 /* Should dim j be inside dim i? By the first arg that tells. */
@@ -167,7 +165,7 @@ void mt_space_seek(const mt_space *s, int64_t index, int64_t *coord, int64_t *of
   }
 }
 
-/* ---- threads ------------------------------------------------------------------------*/
+/* ---- threads --------------------------------------------------------------------- */
 void mt_cpu_parallel_run(int threads, int64_t n, int64_t grain, mt_range_fn fn,
                          void *context) {
   if (threads > n / grain) threads = (int)(n / grain);

@@ -21,8 +21,10 @@
 
 /* Declare `type symbol_v1, symbol_v3, symbol_v4`, and pick among them at run time. */
 #define MT_ISA_DECLARE(type, symbol) extern type symbol##_v1, symbol##_v3, symbol##_v4
-#define MT_ISA_PICK(symbol)                                                             \
-  (mt_cpu_level() == 2 ? &symbol##_v4 : mt_cpu_level() == 1 ? &symbol##_v3 : &symbol##_v1)
+#define MT_ISA_PICK(symbol)             \
+  (mt_cpu_level() == 2   ? &symbol##_v4 \
+   : mt_cpu_level() == 1 ? &symbol##_v3 \
+                         : &symbol##_v1)
 
 extern int mt_cpu_level_cached; /* -1: not looked up yet */
 int mt_cpu_level_find(void);
@@ -33,11 +35,11 @@ static inline int mt_cpu_level(void) {
 }
 
 /* ---- element types ------------------------------------------------------------------
-** MT_EACH_*(X): X(dtype, C type, suffix) for each. bool is stored as 0 or 1 in a byte. */
+** MT_EACH_*(X): X(dtype, C type, suffix) for each. bool is a byte of 0 or 1. */
 #define MT_EACH_FLOAT(X) X(MT_F32, float, f32) X(MT_F64, double, f64)
-#define MT_EACH_INT(X)                                                                  \
-  X(MT_I64, int64_t, i64)                                                               \
-  X(MT_I32, int32_t, i32)                                                               \
+#define MT_EACH_INT(X)    \
+  X(MT_I64, int64_t, i64) \
+  X(MT_I32, int32_t, i32) \
   X(MT_I16, int16_t, i16) X(MT_I8, int8_t, i8) X(MT_U8, uint8_t, u8)
 
 static inline int64_t mt_cpu_size(mt_dtype d) { /* bytes */
@@ -73,7 +75,9 @@ static inline uint16_t mt_f32_to_f16(float f) { /* to nearest, ties to even */
   const uint32_t r = a < 0x38800000u ? small : a < 0x47800000u ? normal : large;
   return (uint16_t)(r | (bits >> 16 & 0x8000u));
 }
-static inline float mt_bf16_to_f32(uint16_t h) { return mt_bits_f32((uint32_t)h << 16); }
+static inline float mt_bf16_to_f32(uint16_t h) {
+  return mt_bits_f32((uint32_t)h << 16);
+}
 static inline uint16_t mt_f32_to_bf16(float f) { /* to nearest, ties to even */
   const uint32_t a = mt_f32_bits(f);
   const uint32_t r = (a & 0x7fffffffu) > 0x7f800000u
@@ -95,12 +99,12 @@ int64_t mt_cpu_load_i64(mt_dtype d, const void *p); /* as mt_f64_to_i64 */
 void mt_cpu_store_f64(mt_dtype d, void *p, double x);
 void mt_cpu_store_i64(mt_dtype d, void *p, int64_t x); /* integers wrap */
 
-/* n elements of `size` bytes (1, 2, 4 or 8), `stride` bytes apart, to contiguous memory,
-** and back. */
+/* n elements of `size` bytes (1, 2, 4 or 8), `stride` bytes apart, to contiguous
+** memory, and back. */
 void mt_cpu_pack(int64_t n, int size, const char *src, int64_t stride,
-                   void *dst /* [out] */);
+                 void *dst /* [out] */);
 void mt_cpu_unpack(int64_t n, int size, const void *src, char *dst /* [out] */,
-                    int64_t stride);
+                   int64_t stride);
 
 /* n elements, `stride` bytes apart, of a half dtype (or float32) to contiguous floats,
 ** and back. Vectorised; the buffers may not overlap. */
@@ -109,7 +113,7 @@ void mt_cpu_load_floats(mt_dtype d, int64_t n, const void *src, int64_t stride,
 void mt_cpu_store_floats(mt_dtype d, int64_t n, const float *src, void *dst /* [out] */,
                          int64_t stride);
 
-/* ---- views --------------------------------------------------------------------------*/
+/* ---- views ----------------------------------------------------------------------- */
 static inline int64_t mt_cpu_numel(const mt_view *v) {
   int64_t n = 1;
   for (int d = 0; d < v->ndim; d++) n *= v->shape[d];
@@ -124,8 +128,9 @@ static inline bool mt_cpu_contiguous(const mt_view *v) {
   return true;
 }
 
-/* A nest of loops over several views, innermost first: dims of size 1 dropped, dims that
-** continue each other merged, ordered so that arg[0]'s smallest stride is innermost. */
+/* A nest of loops over several views, innermost first: dims of size 1 dropped, dims
+** that continue each other merged, ordered so that arg[0]'s smallest stride is
+** innermost. */
 #define MT_SPACE_ARGS 8
 typedef struct mt_space {
   int ndim; /* at least 1 */
@@ -135,21 +140,22 @@ typedef struct mt_space {
   int64_t stride[MT_SPACE_ARGS][MT_MAX_DIMS]; /* bytes; 0: broadcast */
 } mt_space;
 
-/* The shape is arg[0]'s; the others are broadcast to it, aligned at the last dim.
-** A NULL arg has strides 0. keep_order: dims stay in arg[0]'s order (the last innermost),
-** for what counts positions. */
+/* The shape is arg[0]'s; the others are broadcast to it, aligned at the last dim. A
+** NULL arg has strides 0. keep_order: dims stay in arg[0]'s order (the last
+** innermost), for what counts positions. */
 void mt_space_make(mt_space *s, int nargs, const mt_view *const *arg, bool keep_order);
 
-/* Byte offsets of all args at element `index` (counted innermost first); coord is set. */
+/* Byte offsets of all args at element `index` (counted innermost first); coord is
+** set. */
 void mt_space_seek(const mt_space *s, int64_t index, int64_t *coord /* [out] */,
                    int64_t *offset /* [out] */);
 
-/* ---- threads ------------------------------------------------------------------------*/
+/* ---- threads --------------------------------------------------------------------- */
 #define MT_GRAIN 32768 /* elements of light work that are worth a thread */
 
-/* fn(context, lo, hi) over parts of 0 .. n-1, by at most call->num_threads threads, each
-** with `grain` items or more. One part: called right here, nothing is woken. What fn
-** computes for an item must not depend on where the parts begin. */
+/* fn(context, lo, hi) over parts of 0 .. n-1, by at most call->num_threads threads,
+** each with `grain` items or more. One part: called right here, nothing is woken.
+** What fn computes for an item must not depend on where the parts begin. */
 typedef void (*mt_range_fn)(void *context, int64_t lo, int64_t hi);
 void mt_cpu_parallel_run(int threads, int64_t n, int64_t grain, mt_range_fn fn,
                          void *context);
@@ -182,8 +188,9 @@ mt_status mt_cpu_rows(const mt_call *call, const mt_row *rows, int nout,
                       mt_view *const *out, int nin, const mt_view *const *in,
                       const mt_attr *attr, bool halves);
 
-/* Make the elements of `out` at positions start .. start + n - 1 of its row-major order,
-** as contiguous elements of the dtype that was asked for. start is a multiple of 16. */
+/* Make the elements of `out` at positions start .. start + n - 1 of its row-major
+** order, as contiguous elements of the dtype that was asked for. start is a multiple
+** of 16. */
 typedef void (*mt_generate_fn)(const void *context, int64_t start, int64_t n,
                                void *values /* [out] */);
 /* Fill out, whatever its strides and dtype, with what fn makes, converted from `from`.

@@ -1,5 +1,5 @@
-/* kernels/cpu/elementwise.c -- the elementwise operators and their fused gradients: picks
-** the rows of the dtype and the processor. */
+/* kernels/cpu/elementwise.c -- the elementwise operators and their fused gradients:
+** picks the rows of the dtype and the processor. */
 #include "kernels/cpu/tables.h"
 #include "kernels/cpu/elementwise.h"
 

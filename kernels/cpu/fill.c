@@ -32,7 +32,8 @@ static void arange_f64(const void *context, int64_t start, int64_t n, void *valu
   for (int64_t i = 0; i < n; i++) out[i] = s->start + (double)(start + i) * s->step;
 }
 
-/* _arange(x, start, step): integers exactly, floats in float64, each from its position. */
+/* _arange(x, start, step): integers exactly, floats in float64, each from its
+** position. */
 static mt_status arange_run(const mt_call *call) {
   const mt_attr *start = &call->attr[0], *step = &call->attr[1];
   const mt_view *out = call->out[0];

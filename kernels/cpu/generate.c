@@ -1,4 +1,5 @@
-/* kernels/cpu/generate.c -- fills a view with what a function makes of the positions. */
+/* kernels/cpu/generate.c -- fills a view with what a function makes of the
+** positions. */
 #include "kernels/cpu/tables.h"
 
 #define BLOCK 512 /* elements */

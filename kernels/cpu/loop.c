@@ -1,9 +1,11 @@
-/* kernels/cpu/loop.c -- runs rows over strided, broadcast or half-typed views, on threads.
+/* kernels/cpu/loop.c -- runs rows over strided, broadcast or half-typed views, on
+** threads.
 **
-** The views become a nest of loops (mt_space), worked on in blocks. A row gets pointers to
-** contiguous elements: into the view itself where that is contiguous, else to a buffer
-** that is filled before and, for an output, emptied after the row. Long inner dims are cut
-** into chunks (row mode); where they are short, a block runs across them (linear mode). */
+** The views become a nest of loops (mt_space), worked on in blocks. A row gets
+** pointers to contiguous elements: into the view itself where that is contiguous,
+** else to a buffer that is filled before and, for an output, emptied after the row.
+** Long inner dims are cut into chunks (row mode); where they are short, a block runs
+** across them (linear mode). */
 #include "kernels/cpu/tables.h"
 
 #define BLOCK       512   /* elements of a buffer */
@@ -15,7 +17,7 @@ typedef struct loop {
   mt_space space;
   const mt_row *rows; /* one for each output */
   const mt_attr *attr;
-  int nout, nargs, nin; /* args: outputs, then the inputs that are there */
+  int nout, nargs, nin;            /* args: outputs, then the inputs that are there */
   int8_t arg_of_in[MT_SPACE_ARGS]; /* -1: this input is not there */
   int8_t size[MT_SPACE_ARGS];      /* bytes of an element as stored */
   int8_t width[MT_SPACE_ARGS];     /* bytes of an element as rows see it */
@@ -33,18 +35,18 @@ typedef struct buffers {
   _Alignas(64) char tail[MT_SPACE_ARGS][MT_ROW_UNIT * ELEMENT_MAX];
 } buffers;
 
-/* ---- moving elements between views and buffers ------------------------------------- */
-#define MOVERS(T, bits)                                                                 \
-  static void gather_##bits(int64_t n, const char *src, int64_t stride, T *dst) {       \
-    if (stride == 0) {                                                                  \
-      const T x = *(const T *)src;                                                      \
-      for (int64_t i = 0; i < n; i++) dst[i] = x;                                       \
-    } else {                                                                            \
-      for (int64_t i = 0; i < n; i++, src += stride) dst[i] = *(const T *)src;          \
-    }                                                                                   \
-  }                                                                                     \
-  static void scatter_##bits(int64_t n, const T *src, char *dst, int64_t stride) {      \
-    for (int64_t i = 0; i < n; i++, dst += stride) *(T *)dst = src[i];                  \
+/* ---- moving elements between views and buffers ----------------------------------- */
+#define MOVERS(T, bits)                                                            \
+  static void gather_##bits(int64_t n, const char *src, int64_t stride, T *dst) {  \
+    if (stride == 0) {                                                             \
+      const T x = *(const T *)src;                                                 \
+      for (int64_t i = 0; i < n; i++) dst[i] = x;                                  \
+    } else {                                                                       \
+      for (int64_t i = 0; i < n; i++, src += stride) dst[i] = *(const T *)src;     \
+    }                                                                              \
+  }                                                                                \
+  static void scatter_##bits(int64_t n, const T *src, char *dst, int64_t stride) { \
+    for (int64_t i = 0; i < n; i++, dst += stride) *(T *)dst = src[i];             \
   }
 MOVERS(uint8_t, 8)
 MOVERS(uint16_t, 16)
@@ -93,8 +95,8 @@ void mt_cpu_store_floats(mt_dtype d, int64_t n, const float *src, void *dst,
     MT_ISA_PICK(mt_halves_rows)->store(d, n, src, dst, stride);
 }
 
-static void fill_buffer(const loop *l, int k, int64_t n, const char *src, int64_t stride,
-                        char *dst) {
+static void fill_buffer(const loop *l, int k, int64_t n, const char *src,
+                        int64_t stride, char *dst) {
   if (l->half[k])
     mt_cpu_load_floats(l->dtype[k], n, src, stride, (float *)dst);
   else
@@ -115,7 +117,7 @@ static void pad(char *buffer, int64_t n, int width) {
     memcpy(buffer + i * width, buffer, (size_t)width);
 }
 
-/* ---- blocks -------------------------------------------------------------------------*/
+/* ---- blocks ---------------------------------------------------------------------- */
 static void call_rows(const loop *l, int64_t n, char *const *ptr) {
   char *p[MT_SPACE_ARGS + 1];
   for (int k = 0; k < l->nout; k++) {
@@ -246,7 +248,7 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
   }
 }
 
-/* ---- setting up ---------------------------------------------------------------------*/
+/* ---- setting up ------------------------------------------------------------------ */
 static void classify(loop *l) {
   const mt_space *s = &l->space;
   bool buffered = false;

@@ -1,5 +1,5 @@
-/* kernels/cpu/many.c -- the calls over many tensors at once: steps of optimisers, the sum
-** of squares, scaling. */
+/* kernels/cpu/many.c -- the calls over many tensors at once: steps of optimisers,
+** the sum of squares, scaling. */
 #include "kernels/cpu/many.h"
 #include "kernels/cpu/tables.h"
 
@@ -26,7 +26,8 @@ static void plain_range(void *context, int64_t lo, int64_t hi) {
   t->run(hi - lo, p, t->constants);
 }
 
-static void load(const mt_view *v, int64_t n, const char *at, int64_t stride, void *to) {
+static void load(const mt_view *v, int64_t n, const char *at, int64_t stride,
+                 void *to) {
   if (mt_cpu_is_half(v->dtype))
     mt_cpu_load_floats(v->dtype, n, at, stride, to);
   else
@@ -56,7 +57,8 @@ static void strided_range(void *context, int64_t lo, int64_t hi) {
         if (v == NULL) continue;
         char *at = v->data + offset[k] + i * s->stride[k][0];
         if (mt_cpu_is_half(v->dtype))
-          mt_cpu_store_floats(v->dtype, n, (const float *)buffer[k], at, s->stride[k][0]);
+          mt_cpu_store_floats(v->dtype, n, (const float *)buffer[k], at,
+                              s->stride[k][0]);
         else
           mt_cpu_unpack(n, (int)mt_cpu_size(v->dtype), buffer[k], at, s->stride[k][0]);
       }
@@ -111,17 +113,18 @@ mt_status mt_cpu_many_adam(const mt_call *call) {
                      .decoupled = a[6].f != 0};
   const int n = call->nin;
   for (int i = 0; i < n; i++) {
-    step t = {.view = {call->out[i], call->out[n + i], call->out[2 * n + i], call->in[i]},
-              .nargs = 4,
-              .written = 3,
-              .constants = &c};
+    step t = {
+        .view = {call->out[i], call->out[n + i], call->out[2 * n + i], call->in[i]},
+        .nargs = 4,
+        .written = 3,
+        .constants = &c};
     t.run = rows_of(call->out[i]->dtype)->adam;
     run_step(call, &t);
   }
   return MT_OK;
 }
 
-/* ---- sum of squares -------------------------------------------------------------------*/
+/* ---- sum of squares -------------------------------------------------------------- */
 typedef struct squares {
   mt_space space;
   const mt_view *view;
@@ -135,7 +138,8 @@ static void square_range(void *context, int64_t lo, int64_t hi) { /* parts */
   const mt_view *v = q->view;
   const int64_t size = mt_cpu_size(v->dtype);
   const mt_many_rows *rows = rows_of(v->dtype);
-  const bool direct = s->ndim == 1 && s->stride[0][0] == size && !mt_cpu_is_half(v->dtype);
+  const bool direct =
+      s->ndim == 1 && s->stride[0][0] == size && !mt_cpu_is_half(v->dtype);
   _Alignas(64) char buffer[BLOCK * 8];
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   for (int64_t part = lo; part < hi; part++) {
@@ -180,7 +184,7 @@ mt_status mt_cpu_many_square_sum(const mt_call *call) {
   return MT_OK;
 }
 
-/* ---- scaling --------------------------------------------------------------------------*/
+/* ---- scaling --------------------------------------------------------------------- */
 mt_status mt_cpu_many_scale(const mt_call *call) {
   const double factor = mt_cpu_load_f64(call->in[0]->dtype, call->in[0]->data);
   for (int i = 0; i < call->nout; i++) {

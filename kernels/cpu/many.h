@@ -1,4 +1,5 @@
-/* kernels/cpu/many.h -- the calls over many tensors at once: see mt_many in kernel.h. */
+/* kernels/cpu/many.h -- the calls over many tensors at once: see mt_many in
+** kernel.h. */
 #ifndef MT_CPU_MANY_H
 #define MT_CPU_MANY_H
 

@@ -1,4 +1,5 @@
-/* kernels/cpu/rows_f32.c -- elementwise rows of float32, which serve the half types too. */
+/* kernels/cpu/rows_f32.c -- elementwise rows of float32, which serve the half types
+** too. */
 #include "kernels/cpu/rows.h"
 
 #define T               float

@@ -5,38 +5,38 @@
 #define GRAD_NAME(name, k) MT_CAT(name##_gradient##k##_, SUFFIX)
 
 /* p = {out, g, y, inputs}. What the formula does not use points anywhere. */
-#define GRAD_1(name, k, attrs, dx)                                                      \
-  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                       \
-    T *out = (T *)p[0];                                                                 \
-    const T *gp = (const T *)p[1], *yp = (const T *)p[2], *xp = (const T *)p[3];        \
-    attrs;                                                                              \
-    ROW_LOOP {                                                                          \
-      const T g UNUSED = gp[i], y UNUSED = yp[i], x UNUSED = xp[i];                     \
-      out[i] = (dx);                                                                    \
-    }                                                                                   \
+#define GRAD_1(name, k, attrs, dx)                                               \
+  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                \
+    T *out = (T *)p[0];                                                          \
+    const T *gp = (const T *)p[1], *yp = (const T *)p[2], *xp = (const T *)p[3]; \
+    attrs;                                                                       \
+    ROW_LOOP {                                                                   \
+      const T g UNUSED = gp[i], y UNUSED = yp[i], x UNUSED = xp[i];              \
+      out[i] = (dx);                                                             \
+    }                                                                            \
   }
-#define GRAD_2(name, k, attrs, dx)                                                      \
-  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                       \
-    T *out = (T *)p[0];                                                                 \
-    const T *gp = (const T *)p[1], *yp = (const T *)p[2];                               \
-    const T *ap = (const T *)p[3], *bp = (const T *)p[4];                               \
-    attrs;                                                                              \
-    ROW_LOOP {                                                                          \
-      const T g UNUSED = gp[i], y UNUSED = yp[i], a UNUSED = ap[i], b UNUSED = bp[i];   \
-      out[i] = (dx);                                                                    \
-    }                                                                                   \
+#define GRAD_2(name, k, attrs, dx)                                                    \
+  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                     \
+    T *out = (T *)p[0];                                                               \
+    const T *gp = (const T *)p[1], *yp = (const T *)p[2];                             \
+    const T *ap = (const T *)p[3], *bp = (const T *)p[4];                             \
+    attrs;                                                                            \
+    ROW_LOOP {                                                                        \
+      const T g UNUSED = gp[i], y UNUSED = yp[i], a UNUSED = ap[i], b UNUSED = bp[i]; \
+      out[i] = (dx);                                                                  \
+    }                                                                                 \
   }
-#define GRAD_3(name, k, attrs, dx)                                                      \
-  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                       \
-    T *out = (T *)p[0];                                                                 \
-    const T *gp = (const T *)p[1], *yp = (const T *)p[2];                               \
-    const T *ap = (const T *)p[3], *bp = (const T *)p[4], *cp = (const T *)p[5];        \
-    attrs;                                                                              \
-    ROW_LOOP {                                                                          \
-      const T g UNUSED = gp[i], y UNUSED = yp[i];                                       \
-      const T a UNUSED = ap[i], b UNUSED = bp[i], c UNUSED = cp[i];                     \
-      out[i] = (dx);                                                                    \
-    }                                                                                   \
+#define GRAD_3(name, k, attrs, dx)                                               \
+  static void GRAD_NAME(name, k) ROW_PARAMETERS {                                \
+    T *out = (T *)p[0];                                                          \
+    const T *gp = (const T *)p[1], *yp = (const T *)p[2];                        \
+    const T *ap = (const T *)p[3], *bp = (const T *)p[4], *cp = (const T *)p[5]; \
+    attrs;                                                                       \
+    ROW_LOOP {                                                                   \
+      const T g UNUSED = gp[i], y UNUSED = yp[i];                                \
+      const T a UNUSED = ap[i], b UNUSED = bp[i], c UNUSED = cp[i];              \
+      out[i] = (dx);                                                             \
+    }                                                                            \
   }
 
 #define HAS_FLOAT(row)  row

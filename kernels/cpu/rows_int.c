@@ -1,5 +1,5 @@
-/* kernels/cpu/rows_int.c -- elementwise rows of the integers and of bool, which is stored
-** as 0 or 1: its sum is or, its product and. */
+/* kernels/cpu/rows_int.c -- elementwise rows of the integers and of bool, which is
+** stored as 0 or 1: its sum is or, its product and. */
 #include "kernels/cpu/rows.h"
 
 #define HAS_FLOAT(row)

@@ -1,5 +1,5 @@
-/* kernels/cpu/rows_many.c -- the steps of optimisers on contiguous elements, and sums of
-** squares. */
+/* kernels/cpu/rows_many.c -- the steps of optimisers on contiguous elements, and
+** sums of squares. */
 #include "kernels/cpu/tables.h"
 
 #define T      float

@@ -1,5 +1,5 @@
-/* kernels/cpu/tables.h -- the tables that rows_*.c export, once for each instruction set:
-** (*MT_ISA_PICK(mt_rows_f32))[op] is a row. */
+/* kernels/cpu/tables.h -- the tables that rows_*.c export, once for each instruction
+** set: (*MT_ISA_PICK(mt_rows_f32))[op] is a row. */
 #ifndef MT_TABLES_H
 #define MT_TABLES_H
 
@@ -27,7 +27,7 @@ typedef struct mt_halves {
 } mt_halves;
 MT_ISA_DECLARE(const mt_halves, mt_halves_rows);
 
-/* ---- optimisers ---------------------------------------------------------------------*/
+/* ---- optimisers ------------------------------------------------------------------ */
 typedef struct mt_sgd {
   double lr, momentum, dampening, weight_decay;
   bool nesterov, first;
