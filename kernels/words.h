@@ -161,10 +161,10 @@ MT_WORDS_FLOAT(double, f64, )
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #endif
-    MT_WORDS_INT(int64_t, i64, uint64_t, 64) MT_WORDS_INT(int32_t, i32, uint32_t, 32)
-        MT_WORDS_INT(int16_t, i16, uint32_t, 16) MT_WORDS_INT(int8_t, i8, uint32_t, 8)
-            MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
-                MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
+MT_WORDS_INT(int64_t, i64, uint64_t, 64)
+MT_WORDS_INT(int32_t, i32, uint32_t, 32) MT_WORDS_INT(int16_t, i16, uint32_t, 16)
+    MT_WORDS_INT(int8_t, i8, uint32_t, 8) MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
+        MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
 #ifdef __GNUC__
 #pragma GCC diagnostic pop
 #endif
@@ -175,6 +175,7 @@ MT_WORDS_FLOAT(double, f64, )
 ** With MT_FORMULAS defined before this header is included (again): each word is that of
 ** SUFFIX, a macro, as is T, that may change from one use to the next. */
 #if defined MT_FORMULAS && !defined MT_FORMULA_WORDS
+/* clang-format off: it takes bitand and bitor for C++ operators */
 #define MT_FORMULA_WORDS
 #define MT_WORD__(word, s) mt_##word##_##s
 #define MT_WORD_(word, s)  MT_WORD__(word, s)
@@ -231,4 +232,5 @@ MT_WORDS_FLOAT(double, f64, )
 #define bitnot(x)    MT_WORD(bitnot)(x)
 #define shl(a, b)    MT_WORD(shl)(a, b)
 #define shr(a, b)    MT_WORD(shr)(a, b)
+/* clang-format on */
 #endif
