@@ -109,8 +109,10 @@ MT_VECTOR_2(hypot);
     return t > threshold ? x : log1p##f(exp##f(t > threshold ? 0 : t)) / beta;  \
   }
 
+/* clang-format off */
 MT_WORDS_FLOAT(float, f32, f)
 MT_WORDS_FLOAT(double, f64, )
+/* clang-format on */
 
 /* ---- integers, and bool as bytes of 0 and 1 -----------------------------------------
 ** U: the unsigned type; bits: how many b of shl and shr may count. */
@@ -161,10 +163,14 @@ MT_WORDS_FLOAT(double, f64, )
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wtype-limits"
 #endif
+/* clang-format off */
 MT_WORDS_INT(int64_t, i64, uint64_t, 64)
-MT_WORDS_INT(int32_t, i32, uint32_t, 32) MT_WORDS_INT(int16_t, i16, uint32_t, 16)
-    MT_WORDS_INT(int8_t, i8, uint32_t, 8) MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
-        MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
+MT_WORDS_INT(int32_t, i32, uint32_t, 32)
+MT_WORDS_INT(int16_t, i16, uint32_t, 16)
+MT_WORDS_INT(int8_t, i8, uint32_t, 8)
+MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
+MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
+/* clang-format on */
 #ifdef __GNUC__
 #pragma GCC diagnostic pop
 #endif
@@ -175,7 +181,8 @@ MT_WORDS_INT(int32_t, i32, uint32_t, 32) MT_WORDS_INT(int16_t, i16, uint32_t, 16
 ** With MT_FORMULAS defined before this header is included (again): each word is that of
 ** SUFFIX, a macro, as is T, that may change from one use to the next. */
 #if defined MT_FORMULAS && !defined MT_FORMULA_WORDS
-/* clang-format off: it takes bitand and bitor for C++ operators */
+/* It takes bitand and bitor for C++ operators: */
+/* clang-format off */
 #define MT_FORMULA_WORDS
 #define MT_WORD__(word, s) mt_##word##_##s
 #define MT_WORD_(word, s)  MT_WORD__(word, s)
@@ -226,8 +233,8 @@ MT_WORDS_INT(int32_t, i32, uint32_t, 32) MT_WORDS_INT(int16_t, i16, uint32_t, 16
 #define isfinite(x)          MT_WORD(isfinite)(x)
 #define sigmoid(x)           MT_WORD(sigmoid)(x)
 #define softplus(x, beta, t) MT_WORD(softplus)(x, beta, t)
-#define bitand(a, b) MT_WORD (bitand)(a, b)
-#define bitor (a, b) MT_WORD(bitor)(a, b)
+#define bitand(a, b)       MT_WORD(bitand)(a, b)
+#define bitor(a, b)        MT_WORD(bitor)(a, b)
 #define bitxor(a, b) MT_WORD(bitxor)(a, b)
 #define bitnot(x)    MT_WORD(bitnot)(x)
 #define shl(a, b)    MT_WORD(shl)(a, b)

@@ -77,8 +77,6 @@ static void raw_free(int device, void *p, size_t bytes) {
     munmap(p, mapped_bytes(bytes));
 }
 
-static int device_count(void) { return 1; }
-
 /* ---- the backend ----------------------------------------------------------------- */
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -96,7 +94,6 @@ const mt_backend *mt_cpu_backend(void) {
                [MT_MANY_SCALE] = mt_cpu_many_scale},
       .raw_alloc = raw_alloc,
       .raw_free = raw_free,
-      .device_count = device_count,
   };
   return &cpu;
 }
