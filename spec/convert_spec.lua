@@ -139,7 +139,7 @@ describe("totable", function()
   end)
 
   it("follows views", function()
-    local x = mt.arange(6):view(2, 3)
+    local x = mt.arange(1, 7):view(2, 3)
     assert.same({ { 1, 4 }, { 2, 5 }, { 3, 6 } }, x:transpose(1, 2):totable())
     assert.same({ 2, 2, 2 }, x[{ 1, 2 }]:expand(3):totable())
   end)

@@ -2,7 +2,7 @@
 
 local mt = require "mytensor"
 
-local function matrix() return mt.arange(12):view(3, 4):clone() end
+local function matrix() return mt.arange(1, 13):view(3, 4):clone() end
 
 local function message(f, ...)
   local ok, err = pcall(f, ...)
@@ -34,8 +34,8 @@ describe("reading", function()
   end)
 
   it("by a range with a step", function()
-    assert.same({ 1, 3, 5 }, mt.arange(6)[{ { 1, 6, 2 } }]:totable())
-    assert.same({ 2, 5 }, mt.arange(6)[{ { 2, 6, 3 } }]:totable())
+    assert.same({ 1, 3, 5 }, mt.arange(1, 7)[{ { 1, 6, 2 } }]:totable())
+    assert.same({ 2, 5 }, mt.arange(1, 7)[{ { 2, 6, 3 } }]:totable())
   end)
 
   it("by an empty range gives nothing", function()
@@ -113,7 +113,7 @@ describe("assigning", function()
     local x = matrix()
     x[x:gt(5)] = 0
     assert.same({ { 1, 2, 3, 4 }, { 5, 0, 0, 0 }, { 0, 0, 0, 0 } }, x:totable())
-    x[x:eq(0)] = mt.arange(7)
+    x[x:eq(0)] = mt.arange(1, 8)
     assert.same({ { 1, 2, 3, 4 }, { 5, 1, 2, 3 }, { 4, 5, 6, 7 } }, x:totable())
   end)
 
@@ -132,10 +132,10 @@ describe("assigning", function()
   end)
 
   it("from a part of itself", function()
-    local x = mt.arange(5):clone()
+    local x = mt.arange(1, 6):clone()
     x[{ { 2, 5 } }] = x[{ { 1, 4 } }]
     assert.same({ 1, 1, 2, 3, 4 }, x:totable())
-    x = mt.arange(5):clone()
+    x = mt.arange(1, 6):clone()
     x[{ { 1, 4 } }] = x[{ { 2, 5 } }]
     assert.same({ 2, 3, 4, 5, 5 }, x:totable())
   end)
@@ -166,7 +166,7 @@ end)
 
 describe("the gradient of reading", function()
   it("adds up where an element was read twice", function()
-    local x = mt.arange(4):requires_grad_()
+    local x = mt.arange(1, 5):requires_grad_()
     local y = x[ints { 2, 2, 4 }]:sum() + x[2]
     y = y + x[{ { 1, 2 } }]:sum() + x[x:gt(3)]:sum()
     y:backward()

@@ -23,10 +23,7 @@ describe("two tensors", function()
     for _, a in ipairs(ORDER) do
       for _, b in ipairs(ORDER) do
         local want = promoted(a, b)
-        assert.equal(want, mt.promote_types(a, b), a .. " and " .. b)
-        if want == "float32" or want == "float64" or want == "int64" then
-          assert.equal(want, (ones(a) + ones(b)):dtype(), a .. " + " .. b)
-        end
+        assert.equal(want, (ones(a) + ones(b)):dtype(), a .. " + " .. b)
       end
     end
   end)
@@ -103,8 +100,8 @@ end)
 
 describe("broadcasting", function()
   it("stretches dims of size 1 and adds leading ones", function()
-    local a = mt.arange(3):view(3, 1)
-    local b = mt.arange(4):view(1, 4)
+    local a = mt.arange(1, 4):view(3, 1)
+    local b = mt.arange(1, 5):view(1, 4)
     assert.same({ 3, 4 }, (a + b):shape())
     assert.same({ 2, 3, 4 }, (mt.zeros(2, 1, 4) + a):shape())
     assert.same({ 2, 3 }, (mt.zeros(2, 3) + mt.tensor(1)):shape())

@@ -2,7 +2,7 @@
 
 local mt = require "mytensor"
 
-local function matrix() return mt.arange(12):view(3, 4):clone() end
+local function matrix() return mt.arange(1, 13):view(3, 4):clone() end
 
 local function message(f, ...)
   local ok, err = pcall(f, ...)
@@ -66,7 +66,7 @@ describe("a view", function()
   end)
 
   it("of a view of a view has the right elements", function()
-    local x = mt.arange(120):view(2, 3, 4, 5)
+    local x = mt.arange(1, 121):view(2, 3, 4, 5)
     local y = x:transpose(2, 4):narrow(3, 2, 3):select(1, 2):permute(3, 1, 2)
     assert.same({ 3, 5, 3 }, y:shape())
     for i = 1, 3 do
@@ -152,7 +152,7 @@ describe("split and chunk", function()
     parts[2]:fill_(0)
     assert.equal(1 + 2 + 5 + 6 + 9 + 10, x:sum():item())
     local sizes = {}
-    for i, part in ipairs(mt.arange(10):chunk(4)) do sizes[i] = part:size(1) end
+    for i, part in ipairs(mt.arange(1, 11):chunk(4)) do sizes[i] = part:size(1) end
     assert.same({ 3, 3, 3, 1 }, sizes)
     local given = x:split({ 1, 2 }, 1)
     assert.same({ 2, 4 }, given[2]:shape())
@@ -166,6 +166,6 @@ describe("a tensor that overlaps itself", function()
   it("reads as often as it is wide, and refuses elementwise writes", function()
     local x = mt.ones(1):expand(4)
     assert.equal(4, x:sum():item())
-    says("expand", function() x:add_(mt.arange(4)) end)
+    says("expand", function() x:add_(mt.arange(1, 5)) end)
   end)
 end)
