@@ -16,11 +16,11 @@ SPECIAL = [0.0, -0.0, 1, -1, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3, -3, 6, -6, 2 **
 
 
 def unary(op, fn, low=-3.0, high=3.0, attrs=None, more=(), check=True, open_nan=False,
-          ints=None, special=True, step=1 / 64, grad=True, suffix=""):
+          ints=None, special=True, step=1 / 64, grad=True, suffix="", kinks=()):
     """The same shapes for every unary op: a matrix with a tail, the special values, a
     row of more than one block, 0-dim and empty."""
     def add(name, x, **kw):
-        case(op, name + suffix, [x], fn, attrs=attrs, grad=grad, **kw)
+        case(op, name + suffix, [x], fn, attrs=attrs, grad=grad, open_at=kinks, **kw)
     shift = step / 2  # keeps the difference quotients off the kinks
     x = grid(3, 5, low=low, high=high - step, step=step) + shift
     add("matrix", x, check=check)
@@ -38,7 +38,8 @@ def unary(op, fn, low=-3.0, high=3.0, attrs=None, more=(), check=True, open_nan=
 def unaries():
     unary("abs", torch.abs, ints=SIGNED)
     unary("neg", torch.neg, ints=SIGNED)
-    unary("sign", torch.sign, ints=INTS)
+    # PyTorch gives 0 for NaN; here NaN passes through
+    unary("sign", lambda x: torch.where(x != x, x, torch.sign(x)), ints=INTS)
     unary("exp", torch.exp)
     unary("expm1", torch.expm1)
     unary("log", torch.log, low=0.125)
@@ -74,7 +75,8 @@ def unaries():
     unary("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), open_nan=True)
     unary("silu", F.silu, open_nan=True)
     unary("softplus", lambda x: torch.logaddexp(x, torch.zeros_like(x)))
-    unary("hardswish", F.hardswish, open_nan=True)
+    # at -3 and 3 PyTorch's scalar and vector code give different gradients
+    unary("hardswish", F.hardswish, open_nan=True, kinks=(-3, 3))
     unary("mish", F.mish, open_nan=True)
     unary("clamp", lambda x: torch.clamp(x, -1.5, 1), attrs=dict(lo=-1.5, hi=1))
     unary("clamp", lambda x: torch.clamp(x, min=-0.5), attrs=dict(lo=-0.5),

@@ -66,10 +66,11 @@ def leaves(inputs):
 
 
 def case(op, name, inputs, fn, attrs=None, check=False, grad=True, exact=False,
-         open_nan=False, keep_nan_gradient=False):
+         open_nan=False, keep_nan_gradient=False, open_at=()):
     """Add a case. fn(*inputs) is the value by PyTorch. check: the point is smooth, and
     the harness also takes difference quotients there. grad=False: no gradient flows.
-    exact: compare without tolerance. open_nan: a NaN result is left open."""
+    exact: compare without tolerance. open_nan: a NaN result is left open. open_at:
+    values of inputs where the gradient is left open."""
     work = [
         [t.clone() for t in x] if isinstance(x, list) else
         x.clone() if torch.is_tensor(x) else x
@@ -95,17 +96,19 @@ def case(op, name, inputs, fn, attrs=None, check=False, grad=True, exact=False,
         aligned = all(y.shape == outputs[0].shape for y in outputs)
         for t, g in zip(floats, found):
             g = torch.zeros_like(t) if g is None else g
-            open_at = torch.isnan(g) if not keep_nan_gradient else torch.zeros_like(
-                g, dtype=torch.bool)
-            open_at = open_at | torch.isnan(t.detach())
+            unsaid = torch.isnan(t.detach())
+            if not keep_nan_gradient:
+                unsaid = unsaid | torch.isnan(g)
+            for value in open_at:
+                unsaid = unsaid | (t.detach() == value)
             if aligned and len(outputs) == 1 and outputs[0].shape == t.shape:
-                open_at = open_at | torch.isnan(outputs[0].detach())
-            gradients.append((g.detach(), open_at))
+                unsaid = unsaid | torch.isnan(outputs[0].detach())
+            gradients.append((g.detach(), unsaid))
     outs = []
     for y in outputs:
         y = y.detach()
-        open_at = torch.isnan(y) if open_nan and y.dtype == torch.float64 else None
-        outs.append((y, open_at))
+        unsaid = torch.isnan(y) if open_nan and y.dtype == torch.float64 else None
+        outs.append((y, unsaid))
     CASES.setdefault(op, []).append(dict(
         name=name, inputs=[
             [t.detach() for t in x] if isinstance(x, list) else

@@ -74,8 +74,9 @@ function words.sinh(x)
   if abs(x) > 700 then
     return exp(x / 2) / 2 * exp(x / 2) - exp(-x / 2) / 2 * exp(-x / 2)
   end
-  local t = words.expm1(x)
-  return (t + t / (t + 1)) / 2
+  local t = words.expm1(abs(x))
+  local y = (t + t / (t + 1)) / 2
+  return x < 0 and -y or y
 end
 function words.cosh(x)
   if abs(x) > 700 then return exp(abs(x) / 2) / 2 * exp(abs(x) / 2) end
