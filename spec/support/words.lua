@@ -128,6 +128,7 @@ function words.pow(a, b)
 end
 function words.hypot(a, b)
   if abs(a) == huge or abs(b) == huge then return huge end
+  if a ~= a or b ~= b then return a + b end
   local m = math.max(abs(a), abs(b))
   if m == 0 then return 0.0 end
   return m * math.sqrt((a / m) ^ 2 + (b / m) ^ 2)
