@@ -1,14 +1,40 @@
--- spec/embed_spec.lua: a C program that embeds Lua and mytensor, and two states in one
+-- spec/embed_spec.lua: C programs that embed Lua and mytensor, and several states in one
 -- process.
 
 local shell = require "spec.support.shell"
 
+local function need_compiler()
+  if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
+end
+
 describe("examples/embed", function()
-  it("builds, runs, and closes its states", function()
-    if not shell.exists "examples/embed/embed.c" then pending "not there yet" end
-    if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
+  it("builds, and fits the line", function()
+    need_compiler()
     local r = shell.run "make --no-print-directory embed"
     assert.equal(0, r.code, r.err)
-    assert.is_true(#r.out > 0)
+    assert.truthy(r.out:find("y = 2.000 * x + 1.000", 1, true), r.out)
+  end)
+end)
+
+describe("several states", function()
+  it("in one process, in one thread and in many, do not disturb each other", function()
+    need_compiler()
+    local so = shell.build .. "/mytensor.so"
+    if not shell.exists(so) then pending(so .. " is not built") end
+    local static = shell.run("ls /usr/lib/*/liblua5.4.a /usr/local/lib/liblua5.4.a "
+      .. "/usr/lib*/liblua5.4.a 2>/dev/null").out:match "%S+"
+    if not static then pending "no static Lua library" end
+    local program = os.tmpname()
+    local r = shell.run(table.concat({ "gcc -O1 -Wall -Wextra -Werror -Iruntime",
+      "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -o", program,
+      "spec/support/two_states.c -Wl,-E -Wl,--whole-archive", static,
+      "-Wl,--no-whole-archive -L" .. shell.build, "-l:mytensor.so",
+      "-Wl,-rpath," .. shell.quote(require "lfs".currentdir() .. "/" .. shell.build),
+      "-lm -ldl -lpthread" }, " "))
+    assert.equal(0, r.code, r.err)
+    r = shell.run(program)
+    os.remove(program)
+    assert.equal("all states agree\n", r.out, r.err)
+    assert.equal(0, r.code, r.err)
   end)
 end)

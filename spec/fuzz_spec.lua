@@ -155,7 +155,7 @@ local function collect_functions(targets, path, t, seen, depth)
   seen[t] = true
   local names = {}
   for name in pairs(t) do
-    if type(name) == "string" and not name:find "^__" and not EXCLUDED[name] then
+    if type(name) == "string" and not name:find "^_" and not EXCLUDED[name] then
       names[#names + 1] = name
     end
   end
