@@ -1,0 +1,214 @@
+/* runtime/autograd/build_shape.c -- composite ops that arrange elements anew: reshape,
+** contiguous, flatten, stack, tile, repeat_interleave, roll. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include "runtime/autograd/rules.h"
+
+/* A view where that is possible, also of the same shape: never x itself. */
+static mt_tensor *reshaped(mt_calc *c, mt_tensor *x, int ndim, const int64_t *shape) {
+  if (!x) return NULL;
+  const mt_attr attr = mt_attr_list(ndim, shape);
+  int64_t stride[MT_MAX_DIMS];
+  if (!mt_view_strides(&x->v, ndim, shape, stride)) x = mt_c1(c, MT_OP_clone, x);
+  return mt_c1a(c, MT_OP_view, x, 1, &attr);
+}
+
+static mt_tensor *flattened(mt_calc *c, mt_tensor *x) {
+  const int64_t n = x ? mt_numel(&x->v) : 0;
+  return reshaped(c, x, 1, &n);
+}
+
+/* A preset dim, which may count from the end. */
+static mt_status from_zero(const mt_attr *attr, int ndim, const mt_view *of, int arg,
+                           int64_t *dim) {
+  *dim = attr->i[0] < 0 ? attr->i[0] + ndim : attr->i[0];
+  if (*dim >= 0 && *dim < ndim) return MT_OK;
+  return mt_fail_arg(MT_EARG, arg, "dim is out of range for shape %s",
+                     mt_view_text(of));
+}
+
+mt_status mt_build_reshape(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  mt_attr *const shape = &c->attr[0];
+  MT_TRY(mt_infer_shape(mt_numel(&x->v), shape->n, shape->i, &x->v));
+  c->out[0] = reshaped(c->calc, x, shape->n, shape->i);
+  return MT_OK;
+}
+
+mt_status mt_build_contiguous(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  c->out[0] = mt_is_contiguous(&x->v) ? x : mt_c1(c->calc, MT_OP_clone, x);
+  return MT_OK;
+}
+
+mt_status mt_build_flatten(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  if (x->v.ndim == 0) {
+    c->out[0] = flattened(c->calc, x);
+    return MT_OK;
+  }
+  int64_t first, last, shape[MT_MAX_DIMS];
+  MT_TRY(from_zero(&c->attr[0], x->v.ndim, &x->v, 2, &first));
+  MT_TRY(from_zero(&c->attr[1], x->v.ndim, &x->v, 3, &last));
+  if (first > last) {
+    return mt_fail_arg(MT_EARG, 2,
+                       "first dim %" PRId64 " lies behind last dim %" PRId64, first + 1,
+                       last + 1);
+  }
+  int n = 0;
+  for (int d = 0; d < x->v.ndim; d++) {
+    if (d > first && d <= last) {
+      shape[n - 1] *= x->v.shape[d];
+    } else {
+      shape[n++] = x->v.shape[d];
+    }
+  }
+  c->out[0] = reshaped(c->calc, x, n, shape);
+  return MT_OK;
+}
+
+/* ---- stack ------------------------------------------------------------------------ */
+
+static mt_status check_same_shapes(const mt_build_call *c) {
+  for (int i = 1; i < c->nin; i++) {
+    if (!mt_same_shape(&c->in[i]->v, &c->in[0]->v)) {
+      return mt_fail_arg(MT_ESHAPE, 1, "tensor %d has shape %s, tensor 1 shape %s",
+                         i + 1, mt_view_text(&c->in[i]->v), mt_view_text(&c->in[0]->v));
+    }
+  }
+  return MT_OK;
+}
+
+mt_status mt_build_stack(mt_build_call *c) {
+  int64_t dim;
+  if (c->nin == 0) return mt_fail_arg(MT_EARG, 1, "no tensors");
+  MT_TRY(check_same_shapes(c));
+  MT_TRY(from_zero(&c->attr[0], c->in[0]->v.ndim + 1, &c->in[0]->v, 2, &dim));
+  const mt_attr attr = mt_attr_i(dim);
+  mt_tensor **const slices = malloc((size_t)c->nin * sizeof(mt_tensor *));
+  if (!slices) return mt_fail(MT_EMEMORY, "out of memory");
+  for (int i = 0; i < c->nin; i++) {
+    slices[i] = mt_c1a(c->calc, MT_OP_unsqueeze, c->in[i], 1, &attr);
+  }
+  if (c->calc->status == MT_OK) {
+    c->out[0] = mt_ca(c->calc, MT_OP_cat, c->nin, slices, 0, 1, &attr, NULL);
+  }
+  free(slices);
+  return MT_OK;
+}
+
+/* ---- repetition ------------------------------------------------------------------- */
+
+/* Repeat along dim: each element n times (each), or the whole n times. */
+static mt_tensor *repeated(mt_calc *c, mt_tensor *x, int64_t dim, int64_t n,
+                           bool each) {
+  if (!x) return NULL;
+  const mt_attr at = mt_attr_i(each ? dim + 1 : dim);
+  int64_t shape[MT_MAX_DIMS];
+  memcpy(shape, x->v.shape, sizeof shape);
+  shape[dim] *= n;
+  if (n == 0) return mt_czeros(c, x->v.dtype, mt_device_of(x), x->v.ndim, shape);
+  const int ndim = x->v.ndim;
+  x = mt_c1a(c, MT_OP_unsqueeze, x, 1, &at);
+  if (!x) return NULL;
+  int64_t wide[MT_MAX_DIMS];
+  memcpy(wide, x->v.shape, sizeof wide);
+  wide[at.i[0]] = n;
+  x = mt_c1(c, MT_OP_clone, mt_cexpand(c, x, ndim + 1, wide));
+  return mt_creshape(c, x, ndim, shape);
+}
+
+static mt_status check_repeats(const mt_attr *repeats, int arg) {
+  for (int i = 0; i < repeats->n; i++) {
+    if (repeats->i[i] < 0) {
+      return mt_fail_arg(MT_EARG, arg, "repeats: %" PRId64 " is negative",
+                         repeats->i[i]);
+    }
+  }
+  return MT_OK;
+}
+
+mt_status mt_build_tile(mt_build_call *c) {
+  mt_tensor *x = c->in[0];
+  const mt_attr *const repeats = &c->attr[0];
+  MT_TRY(check_repeats(repeats, 2));
+  const int more = repeats->n - x->v.ndim; /* dims that repeats has more than x */
+  int64_t shape[MT_MAX_DIMS], sizes[MT_MAX_DIMS], numel;
+  const int ndim = more > 0 ? repeats->n : x->v.ndim;
+  const int lead = more > 0 ? more : 0;
+  for (int d = 0; d < ndim; d++) {
+    const int at = more < 0 ? d + more : d;
+    const int64_t n = at >= 0 ? repeats->i[at] : 1;
+    shape[d] = d < lead ? 1 : x->v.shape[d - lead];
+    if (n > 0 && shape[d] > INT64_MAX / n) {
+      return mt_fail_arg(MT_ESHAPE, 2, "the result of shape %s is too large",
+                         mt_view_text(&x->v));
+    }
+    sizes[d] = shape[d] * n;
+  }
+  MT_TRY(mt_shape_numel(ndim, sizes, mt_dtype_size(x->v.dtype), &numel));
+  mt_tensor *y = reshaped(c->calc, x, ndim, shape);
+  bool copied = false;
+  for (int d = ndim - 1; d >= 0; d--) {
+    if (sizes[d] == shape[d] || !y) continue;
+    y = repeated(c->calc, y, d, shape[d] ? sizes[d] / shape[d] : 1, false);
+    copied = true;
+  }
+  c->out[0] = copied ? y : mt_c1(c->calc, MT_OP_clone, y);
+  return MT_OK;
+}
+
+mt_status mt_build_repeat_interleave(mt_build_call *c) {
+  mt_tensor *x = c->in[0];
+  const int64_t repeats = c->attr[0].i[0];
+  int64_t dim = 0, numel;
+  MT_TRY(check_repeats(&c->attr[0], 2));
+  if (c->attr[1].n < 0 || x->v.ndim == 0) {
+    x = flattened(c->calc, x);
+  } else {
+    MT_TRY(from_zero(&c->attr[1], x->v.ndim, &x->v, 3, &dim));
+  }
+  if (!x) return MT_OK;
+  const int64_t sizes[] = {mt_numel(&x->v), repeats};
+  MT_TRY(mt_shape_numel(2, sizes, mt_dtype_size(x->v.dtype), &numel));
+  c->out[0] = repeated(c->calc, x, dim, repeats, true);
+  return MT_OK;
+}
+
+/* ---- roll ------------------------------------------------------------------------- */
+
+static mt_tensor *part(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start,
+                       int64_t length) {
+  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(start), mt_attr_i(length)};
+  return mt_c1a(c, MT_OP_narrow, x, 3, attr);
+}
+
+static mt_tensor *rolled(mt_calc *c, mt_tensor *x, int64_t dim, int64_t shift) {
+  const int64_t size = x ? x->v.shape[dim] : 0;
+  if (size == 0) return x;
+  shift = (shift % size + size) % size;
+  if (shift == 0) return x;
+  const mt_attr attr = mt_attr_i(dim);
+  mt_tensor *const in[] = {part(c, x, dim, size - shift, shift),
+                           part(c, x, dim, 0, size - shift)};
+  return mt_ca(c, MT_OP_cat, 2, in, 0, 1, &attr, NULL);
+}
+
+mt_status mt_build_roll(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  const mt_attr *const shifts = &c->attr[0], *const dims = &c->attr[1];
+  const bool flat = dims->n < 0;
+  if (shifts->n != (flat ? 1 : dims->n)) {
+    return mt_fail_arg(MT_EARG, 2, "%d shifts for %d dims", shifts->n,
+                       flat ? 1 : dims->n);
+  }
+  mt_tensor *y = flat ? flattened(c->calc, x) : x;
+  for (int i = 0; i < shifts->n && x->v.ndim > 0; i++) {
+    y = rolled(c->calc, y, flat ? 0 : dims->i[i], shifts->i[i]);
+  }
+  if (flat) y = mt_creshape(c->calc, y, x->v.ndim, x->v.shape);
+  const bool moved = y && y->storage != x->storage;
+  c->out[0] = moved ? y : mt_c1(c->calc, MT_OP_clone, y);
+  return MT_OK;
+}
