@@ -128,8 +128,8 @@ typedef enum mt_many {
 } mt_many;
 
 /* What a GPU backend offers beyond kernels. Every function is safe to call from several
-** threads and leaves the caller's current device alone; a status other than MT_OK has its
-** text in error_text(). stream NULL is the device's default stream. */
+** threads; a status other than MT_OK has its text in error_text(). stream NULL is the
+** device's default stream. */
 typedef enum mt_copy_kind {
   MT_COPY_TO_DEVICE, /* src on the host: may be reused when the call returns */
   MT_COPY_TO_HOST,   /* dst on the host: filled when the call returns, unless pinned */
@@ -149,7 +149,7 @@ typedef struct mt_device_api {
   /* Reason why no device can be used (no driver, no GPU, ...); NULL: all is well. */
   const char *(*unavailable)(void);
   int (*device_count)(void);
-  mt_status (*open)(int device); /* make its context; idempotent */
+  mt_status (*open)(int device); /* make it this thread's; its context, at first */
   mt_status (*describe)(int device, mt_device_info *info /* [out] */);
   /* MT_OK, or what destroyed the context: after that nothing works on the device. */
   mt_status (*health)(int device);

@@ -46,6 +46,8 @@ mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
                        const mt_view *dst) {
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
+  if (backend->device)
+    MT_TRY(api_status(backend->device, backend->device->open(device.index)));
   mt_fault fault = {0}; /* a copy has none to report */
   mt_view target = *dst;
   const mt_view *const in[1] = {src};
@@ -127,7 +129,9 @@ mt_status mt_copy_from(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
                        "in place: elements of shape %s share memory; clone it first",
                        mt_view_text(&dst->v));
   mt_tensor *held = NULL;
-  const bool across = !mt_same_device(mt_device_of(dst), mt_device_of(src));
+  /* A number on the host goes along as it is, to any device. */
+  const bool across =
+      !src->v.host && !mt_same_device(mt_device_of(dst), mt_device_of(src));
   mt_status status = MT_OK;
   if (mt_device_of(dst).kind != MT_CPU || mt_device_of(src).kind != MT_CPU) {
     mt_tensor *both[2] = {dst, src};
@@ -208,6 +212,10 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
   if (!backend) return MT_EDEVICE;
   MT_TRY(same_device(nin, in, device));
   MT_TRY(same_device(nout, out, device));
+  if (device.kind != MT_CPU) {
+    mt_note_streams(ctx, nin, in, nout, out);
+    MT_TRY(api_status(backend->device, backend->device->open(device.index)));
+  }
   mt_attr values[MT_MAX_ATTRS];
   for (int i = 0; i < nattr; i++) values[i] = mt_attr_f(attr[i]);
   const size_t pointers = (size_t)(nin + nout) * sizeof(void *);
@@ -224,6 +232,8 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
   mt_fault fault = {0};
   const mt_call call = {.nin = nin,
                         .nout = nout,
+                        .stream = stream_of(ctx, device),
+                        .device = device.index,
                         .in = source,
                         .out = target,
                         .attr = values,

@@ -139,6 +139,7 @@ mt_status mt_fault_error(const mt_fault *f) {
 /* Where kernels note bad data: on a GPU in mapped memory, made at the first use. */
 static mt_fault *fault_word(run *r, mt_fault *local) {
   if (r->device.kind == MT_CPU) return local;
+  if (r->backend->device->open(r->device.index) != MT_OK) return NULL;
   mt_fault **word = &r->ctx->fault[r->device.index];
   if (!*word) {
     *word = r->backend->device->host_alloc(sizeof **word);
@@ -177,7 +178,7 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
     if (r->in_pointer[i] && (entry->contiguous >> i & 1u))
       MT_TRY(contiguous_input(r, i));
   mt_fault local = {0}, *fault = fault_word(r, &local);
-  if (!fault) return mt_fail(MT_EMEMORY, "no pinned host memory for a fault word");
+  if (!fault) return mt_fail(MT_EDEVICE, "%s", r->backend->device->error_text());
   void *stream = r->device.kind == MT_CPU ? NULL : r->ctx->stream[r->device.index];
   mt_call call = {.op = (int)r->op->op,
                   .nin = r->nin,
