@@ -1,4 +1,5 @@
-/* kernels/cpu/gemm.c -- products of float matrices of any size: cut into tiles for threads
+/* kernels/cpu/gemm.c -- products of float matrices of any size: cut into tiles for
+*threads
 ** and into blocks for caches; small and thin ones without packing. */
 #include "kernels/cpu/gemm.h"
 
@@ -139,7 +140,8 @@ static size_t packed_a(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t)
 
 static size_t packed_b(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t) {
   const int64_t columns = mt_min(mt_round_up(t->columns, isa->nr), MT_GEMM_NC);
-  const int64_t bytes = columns * mt_min(g->k, MT_GEMM_KC) * (g->dtype == MT_F64 ? 8 : 4);
+  const int64_t bytes =
+      columns * mt_min(g->k, MT_GEMM_KC) * (g->dtype == MT_F64 ? 8 : 4);
   return (size_t)mt_round_up(bytes, 64);
 }
 
@@ -163,27 +165,27 @@ static void run_tile(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int64
                   g->bcs, pb);
       for (int64_t i = i0; i < i0 + m; i += MT_GEMM_MC) {
         const int64_t mc = mt_min(i0 + m - i, MT_GEMM_MC);
-        isa->pack_a(mc, kc, (const char *)g->a + (i * g->ars + p * g->acs) * size, g->ars,
-                    g->acs, pa);
+        isa->pack_a(mc, kc, (const char *)g->a + (i * g->ars + p * g->acs) * size,
+                    g->ars, g->acs, pa);
         mt_bias bias = {0};
         if (g->bias.data && p == 0) {
           bias = g->bias;
           bias.data = (const char *)bias.data + (i * bias.rs + j * bias.cs) * size;
         }
-        isa->block(mc, nc, kc, pa, pb, (char *)g->c + (i * g->crs + j) * size, g->crs, bias,
-                   p > 0);
+        isa->block(mc, nc, kc, pa, pb, (char *)g->c + (i * g->crs + j) * size, g->crs,
+                   bias, p > 0);
       }
     }
   }
 }
 
 /* Every step-th tile from part on. */
-static void run_part(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t, int64_t part,
-                     int64_t step, char *scratch) {
+static void run_part(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t,
+                     int64_t part, int64_t step, char *scratch) {
   for (int64_t tile = part; tile < t->down * t->across; tile += step) {
     const int64_t i = tile % t->down * t->rows, j = tile / t->down * t->columns;
-    run_tile(g, isa, i, mt_min(g->m - i, t->rows), j, mt_min(g->n - j, t->columns), scratch,
-             scratch + packed_a(g, isa, t));
+    run_tile(g, isa, i, mt_min(g->m - i, t->rows), j, mt_min(g->n - j, t->columns),
+             scratch, scratch + packed_a(g, isa, t));
   }
 }
 

@@ -1,10 +1,12 @@
-/* kernels/cpu/gemm.h -- products of float matrices: packed panels and register blocks. */
+/* kernels/cpu/gemm.h -- products of float matrices: packed panels and register blocks.
+ */
 #ifndef MT_GEMM_H
 #define MT_GEMM_H
 
 #include "kernels/kernel.h"
 
-/* Rows of a block of A, and depth of a block, that stay in the second-level cache; columns
+/* Rows of a block of A, and depth of a block, that stay in the second-level cache;
+*columns
 ** of a block of B. Multiples of every mr and nr. */
 #define MT_GEMM_MC 144
 #define MT_GEMM_KC 256
@@ -16,23 +18,26 @@ typedef struct mt_bias {
   int64_t rs, cs; /* elements */
 } mt_bias;
 
-/* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each k x mr;
+/* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each k x
+*mr;
 ** packed B: panels of nr columns, each k x nr; the last panel is filled with zeros. */
 typedef struct mt_gemm_isa {
   int mr, nr;
   /* pack an m x k block, element (i, p) at a[i * rs + p * cs] */
-  void (*pack_a)(int64_t m, int64_t k, const void *a, int64_t rs, int64_t cs, void *dst);
+  void (*pack_a)(int64_t m, int64_t k, const void *a, int64_t rs, int64_t cs,
+                 void *dst);
   /* pack a k x n block, element (p, j) at b[p * rs + j * cs] */
-  void (*pack_b)(int64_t k, int64_t n, const void *b, int64_t rs, int64_t cs, void *dst);
+  void (*pack_b)(int64_t k, int64_t n, const void *b, int64_t rs, int64_t cs,
+                 void *dst);
   /* c[i][j] (rows crs apart) = A B, plus bias, or plus c itself with accumulate */
   void (*block)(int64_t m, int64_t n, int64_t k, const void *a, const void *b, void *c,
                 int64_t crs, mt_bias bias, int accumulate);
   /* y[i * ys] = sum over p of a[i * rs + p] * x[p * xs] */
-  void (*dots)(int64_t m, int64_t k, const void *a, int64_t rs, const void *x, int64_t xs,
-               void *y, int64_t ys);
+  void (*dots)(int64_t m, int64_t k, const void *a, int64_t rs, const void *x,
+               int64_t xs, void *y, int64_t ys);
   /* y[j] = sum over p of x[p * xs] * b[p * rs + j] */
-  void (*axpys)(int64_t k, int64_t n, const void *b, int64_t rs, const void *x, int64_t xs,
-                void *y);
+  void (*axpys)(int64_t k, int64_t n, const void *b, int64_t rs, const void *x,
+                int64_t xs, void *y);
   /* Images: element (p, j) of the unrolled windows lies at x[koff[p] + joff[j]], where
   ** joff increases. pack_b of that k x n matrix; of its transpose (k counts joff then);
   ** and the adding of a k x n matrix, rows ld apart, to the places it came from. */
@@ -67,7 +72,9 @@ size_t mt_gemm_scratch(const mt_gemm *g, int threads);
 /* The result does not depend on threads. scratch is 64-byte aligned. */
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads);
 
-static inline int64_t mt_round_up(int64_t x, int64_t to) { return (x + to - 1) / to * to; }
+static inline int64_t mt_round_up(int64_t x, int64_t to) {
+  return (x + to - 1) / to * to;
+}
 static inline int64_t mt_min(int64_t a, int64_t b) { return a < b ? a : b; }
 
 #endif

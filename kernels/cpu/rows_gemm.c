@@ -5,8 +5,8 @@
 /* A product and its sum may be rounded once: that is what the block is for. */
 #pragma GCC optimize("fp-contract=fast")
 
-#define JOIN_(a, b)  a##_##b
-#define JOIN(a, b)   JOIN_(a, b)
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b)  JOIN_(a, b)
 
 #if defined(__AVX512F__)
 #define VECTOR 64 /* bytes */
@@ -34,16 +34,10 @@
 #include "kernels/cpu/gemm_block.inc"
 #include "kernels/cpu/gemm_thin.inc"
 
-#define ENTRY(sfx)                                                                      \
-  {MR,                                                                                  \
-   nr_##sfx,                                                                            \
-   pack_a_##sfx,                                                                        \
-   pack_b_##sfx,                                                                        \
-   block_##sfx,                                                                         \
-   dots_##sfx,                                                                          \
-   axpys_##sfx,                                                                         \
-   pack_windows_##sfx,                                                                  \
-   pack_windows_t_##sfx,                                                                \
-   add_windows_##sfx}
+#define ENTRY(sfx)                                                                  \
+  {                                                                                 \
+    MR, nr_##sfx, pack_a_##sfx, pack_b_##sfx, block_##sfx, dots_##sfx, axpys_##sfx, \
+        pack_windows_##sfx, pack_windows_t_##sfx, add_windows_##sfx                 \
+  }
 
 const mt_gemm_isa JOIN(mt_gemm, MT_ISA)[2] = {ENTRY(f32), ENTRY(f64)};

@@ -1,0 +1,222 @@
+/* kernels/cpu/matmul.c -- matmul and linear: which products of matrices they are. */
+#include <stdbool.h>
+#include "kernels/cpu/gemm.h"
+
+/* A batch of products of one size; strides in elements. */
+typedef struct batch {
+  mt_gemm one;
+  int ndim;
+  int64_t count;
+  int64_t shape[MT_MAX_DIMS], a[MT_MAX_DIMS], b[MT_MAX_DIMS], c[MT_MAX_DIMS];
+} batch;
+
+static int64_t size_of(mt_dtype d) {
+  switch (d) {
+  case MT_F64:
+  case MT_I64: return 8;
+  case MT_F32:
+  case MT_I32: return 4;
+  case MT_I16: return 2;
+  default: return 1;
+  }
+}
+
+/* v as (..., rows, columns): a vector is a row on the left, a column on the right. */
+static mt_view as_matrices(const mt_view *v, bool left) {
+  mt_view m = *v;
+  if (v->ndim > 1) return m;
+  m.ndim = 2;
+  m.shape[left] = v->shape[0], m.stride[left] = v->stride[0];
+  m.shape[!left] = 1, m.stride[!left] = 0;
+  return m;
+}
+
+/* Can dims 0 .. last of v be walked as one? */
+static bool is_one_dim(const mt_view *v, int last) {
+  for (int i = 0; i < last; i++)
+    if (v->shape[i] != 1 && v->stride[i] != v->stride[i + 1] * v->shape[i + 1])
+      return false;
+  return true;
+}
+
+/* a and b are matrices, or batches of them; c is contiguous. */
+static batch plan(const mt_view *a, const mt_view *b, const mt_view *c) {
+  batch t = {.one = {.dtype = a->dtype,
+                     .m = a->shape[a->ndim - 2],
+                     .k = a->shape[a->ndim - 1],
+                     .n = b->shape[b->ndim - 1],
+                     .a = a->data,
+                     .b = b->data,
+                     .c = c->data,
+                     .ars = a->stride[a->ndim - 2],
+                     .acs = a->stride[a->ndim - 1],
+                     .brs = b->stride[b->ndim - 2],
+                     .bcs = b->stride[b->ndim - 1]},
+             .count = 1};
+  t.one.crs = t.one.n;
+  if (b->ndim == 2 && is_one_dim(a, a->ndim - 2)) { /* all rows of a in one product */
+    for (int i = 0; i < a->ndim - 2; i++) t.one.m *= a->shape[i];
+    return t;
+  }
+  t.ndim = (a->ndim > b->ndim ? a->ndim : b->ndim) - 2;
+  int64_t step = t.one.m * t.one.n;
+  for (int d = t.ndim - 1; d >= 0; d--) {
+    const int da = d + a->ndim - 2 - t.ndim, db = d + b->ndim - 2 - t.ndim;
+    const int64_t na = da < 0 ? 1 : a->shape[da], nb = db < 0 ? 1 : b->shape[db];
+    t.shape[d] = na == 1 ? nb : na;
+    t.a[d] = na == 1 ? 0 : a->stride[da];
+    t.b[d] = nb == 1 ? 0 : b->stride[db];
+    t.c[d] = step;
+    step *= t.shape[d];
+    t.count *= t.shape[d];
+  }
+  return t;
+}
+
+/* The product at position i of the batch. */
+static mt_gemm product_at(const batch *t, int64_t i) {
+  mt_gemm g = t->one;
+  int64_t a = 0, b = 0, c = 0;
+  for (int d = t->ndim - 1; d >= 0; d--) {
+    const int64_t at = i % t->shape[d];
+    i /= t->shape[d];
+    a += at * t->a[d], b += at * t->b[d], c += at * t->c[d];
+  }
+  const int64_t size = size_of(g.dtype);
+  g.a = (const char *)g.a + a * size;
+  g.b = (const char *)g.b + b * size;
+  g.c = (char *)g.c + c * size;
+  return g;
+}
+
+/* ---- integers: sums wrap ---- */
+
+#define PRODUCT(T, U, sfx)                                                             \
+  static void product_##sfx(const mt_gemm *g, int64_t i) {                             \
+    T *c = (T *)g->c + i * g->crs;                                                     \
+    for (int64_t j = 0; j < g->n; j++) c[j] = 0;                                       \
+    for (int64_t p = 0; p < g->k; p++) {                                               \
+      const U x = (U)((const T *)g->a)[i * g->ars + p * g->acs];                       \
+      const T *row = (const T *)g->b + p * g->brs;                                     \
+      for (int64_t j = 0; j < g->n; j++) c[j] = (T)((U)c[j] + x * (U)row[j * g->bcs]); \
+    }                                                                                  \
+  }
+
+PRODUCT(int64_t, uint64_t, i64)
+PRODUCT(int32_t, uint32_t, i32)
+PRODUCT(int16_t, uint32_t, i16)
+PRODUCT(int8_t, uint32_t, i8)
+PRODUCT(uint8_t, uint32_t, u8)
+
+static void product_row(const mt_gemm *g, int64_t i) {
+  switch (g->dtype) {
+  case MT_I64: product_i64(g, i); break;
+  case MT_I32: product_i32(g, i); break;
+  case MT_I16: product_i16(g, i); break;
+  case MT_I8: product_i8(g, i); break;
+  default: product_u8(g, i); break;
+  }
+}
+
+static void run_integers(const batch *t, int threads) {
+  const mt_gemm *g = &t->one;
+  const int64_t rows = t->count * g->m;
+  if ((double)rows * (double)g->n * (double)g->k < 65536) threads = 1;
+#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+  for (int64_t r = 0; r < rows; r++) {
+    const mt_gemm one = product_at(t, r / g->m);
+    product_row(&one, r % g->m);
+  }
+}
+
+/* ---- floats ---- */
+
+/* Threads take whole products of the batch, or share each. */
+static bool by_product(const batch *t, int threads) {
+  const double work = (double)t->one.m * (double)t->one.n * (double)t->one.k;
+  return t->count >= 2 * threads || (t->count > 1 && work < 65536);
+}
+
+static int64_t team_of(const batch *t, int threads) {
+  const double work =
+      (double)t->count * (double)t->one.m * (double)t->one.n * (double)t->one.k;
+  if (work < 65536) return 1;
+  return mt_min(t->count, threads);
+}
+
+static size_t scratch_of(const batch *t, int threads) {
+  if (!MT_IS_FLOAT(t->one.dtype)) return 0;
+  if (!by_product(t, threads)) return mt_gemm_scratch(&t->one, threads);
+  return (size_t)team_of(t, threads) * mt_gemm_scratch(&t->one, 1);
+}
+
+static mt_status run(const batch *t, const mt_call *call) {
+  if (t->count == 0 || t->one.m == 0 || t->one.n == 0) return MT_OK;
+  if (!MT_IS_FLOAT(t->one.dtype)) {
+    run_integers(t, call->num_threads);
+    return MT_OK;
+  }
+  if (!by_product(t, call->num_threads)) {
+    for (int64_t i = 0; i < t->count; i++) {
+      const mt_gemm g = product_at(t, i);
+      mt_gemm_run(&g, call->scratch, call->num_threads);
+    }
+    return MT_OK;
+  }
+  const int64_t team = team_of(t, call->num_threads);
+  const size_t bytes = mt_gemm_scratch(&t->one, 1);
+#pragma omp parallel for num_threads(team) if (team > 1) schedule(static)
+  for (int64_t part = 0; part < team; part++) {
+    const int64_t end = t->count * (part + 1) / team;
+    for (int64_t i = t->count * part / team; i < end; i++) {
+      const mt_gemm g = product_at(t, i);
+      mt_gemm_run(&g, (char *)call->scratch + (size_t)part * bytes, 1);
+    }
+  }
+  return MT_OK;
+}
+
+static batch plan_matmul(const mt_call *call) {
+  const mt_view a = as_matrices(call->in[0], true), b = as_matrices(call->in[1], false);
+  return plan(&a, &b, call->out[0]);
+}
+
+static size_t matmul_scratch(const mt_call *call) {
+  const batch t = plan_matmul(call);
+  return scratch_of(&t, call->num_threads);
+}
+
+static mt_status matmul_kernel(const mt_call *call) {
+  const batch t = plan_matmul(call);
+  return run(&t, call);
+}
+
+const mt_entry mt_cpu_matmul = {.run = matmul_kernel,
+                                .scratch = matmul_scratch,
+                                .dtypes = MT_FLOAT32_64 | MT_INT_MASK};
+
+/* x w^T + b */
+static batch plan_linear(const mt_call *call) {
+  const mt_view x = as_matrices(call->in[0], true), *w = call->in[1], *b = call->in[2];
+  mt_view turned = *w;
+  turned.shape[0] = w->shape[1], turned.shape[1] = w->shape[0];
+  turned.stride[0] = w->stride[1], turned.stride[1] = w->stride[0];
+  batch t = plan(&x, &turned, call->out[0]);
+  if (b) t.one.bias = (mt_bias){b->data, 0, 1};
+  return t;
+}
+
+static size_t linear_scratch(const mt_call *call) {
+  const batch t = plan_linear(call);
+  return scratch_of(&t, call->num_threads);
+}
+
+static mt_status linear_kernel(const mt_call *call) {
+  const batch t = plan_linear(call);
+  return run(&t, call);
+}
+
+const mt_entry mt_cpu_linear = {.run = linear_kernel,
+                                .scratch = linear_scratch,
+                                .dtypes = MT_FLOAT32_64,
+                                .contiguous = 1u << 2};
