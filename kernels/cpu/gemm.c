@@ -3,27 +3,9 @@
 ** and into blocks for caches; small and thin ones without packing. */
 #include "kernels/cpu/gemm.h"
 
-#include <stdbool.h>
-
-static const mt_gemm_isa *choose(void) {
-#if defined(__x86_64__)
-  __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512cd"))
-    return mt_gemm_v4;
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2"))
-    return mt_gemm_v3;
-#endif
-  return mt_gemm_v1;
-}
-
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype) {
-  static const mt_gemm_isa *chosen;
-  const mt_gemm_isa *isa = __atomic_load_n(&chosen, __ATOMIC_RELAXED);
-  if (!isa) __atomic_store_n(&chosen, isa = choose(), __ATOMIC_RELAXED);
-  return &isa[dtype == MT_F64];
+  const mt_gemm_pair *pair = MT_ISA_PICK(mt_gemm);
+  return dtype == MT_F64 ? &pair->f64 : &pair->f32;
 }
 
 /* ---- thin and small products ---- */

@@ -3,7 +3,7 @@
 #ifndef MT_GEMM_H
 #define MT_GEMM_H
 
-#include "kernels/kernel.h"
+#include "kernels/cpu/cpu.h"
 
 /* Rows of a block of A, and depth of a block, that stay in the second-level cache;
 *columns
@@ -49,8 +49,10 @@ typedef struct mt_gemm_isa {
                       const int64_t *koff, const int64_t *joff);
 } mt_gemm_isa;
 
-/* f32 and f64, compiled from rows_gemm.c. */
-extern const mt_gemm_isa mt_gemm_v1[2], mt_gemm_v3[2], mt_gemm_v4[2];
+typedef struct mt_gemm_pair {
+  mt_gemm_isa f32, f64;
+} mt_gemm_pair;
+MT_ISA_DECLARE(const mt_gemm_pair, mt_gemm); /* rows_gemm.c */
 
 /* Those that this processor runs best. dtype is float32 or float64. */
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype);

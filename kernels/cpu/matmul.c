@@ -1,5 +1,4 @@
 /* kernels/cpu/matmul.c -- matmul and linear: which products of matrices they are. */
-#include <stdbool.h>
 #include "kernels/cpu/gemm.h"
 
 /* A batch of products of one size; strides in elements. */
@@ -9,17 +8,6 @@ typedef struct batch {
   int64_t count;
   int64_t shape[MT_MAX_DIMS], a[MT_MAX_DIMS], b[MT_MAX_DIMS], c[MT_MAX_DIMS];
 } batch;
-
-static int64_t size_of(mt_dtype d) {
-  switch (d) {
-  case MT_F64:
-  case MT_I64: return 8;
-  case MT_F32:
-  case MT_I32: return 4;
-  case MT_I16: return 2;
-  default: return 1;
-  }
-}
 
 /* v as (..., rows, columns): a vector is a row on the left, a column on the right. */
 static mt_view as_matrices(const mt_view *v, bool left) {
@@ -82,7 +70,7 @@ static mt_gemm product_at(const batch *t, int64_t i) {
     i /= t->shape[d];
     a += at * t->a[d], b += at * t->b[d], c += at * t->c[d];
   }
-  const int64_t size = size_of(g.dtype);
+  const int64_t size = mt_cpu_size(g.dtype);
   g.a = (const char *)g.a + a * size;
   g.b = (const char *)g.b + b * size;
   g.c = (char *)g.c + c * size;

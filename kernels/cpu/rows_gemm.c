@@ -40,4 +40,4 @@
         pack_windows_##sfx, pack_windows_t_##sfx, add_windows_##sfx                 \
   }
 
-const mt_gemm_isa JOIN(mt_gemm, MT_ISA)[2] = {ENTRY(f32), ENTRY(f64)};
+const mt_gemm_pair MT_ISA_NAME(mt_gemm) = {ENTRY(f32), ENTRY(f64)};
