@@ -117,7 +117,7 @@ static tiles cut(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
 static size_t packed_a(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t) {
   const int64_t rows = mt_min(mt_round_up(t->rows, isa->mr), MT_GEMM_MC);
   const int64_t bytes = rows * mt_min(g->k, MT_GEMM_KC) * (g->dtype == MT_F64 ? 8 : 4);
-  return (size_t)mt_round_up(bytes, 64);
+  return (size_t)mt_round_up(bytes + MT_GEMM_SLACK, 64);
 }
 
 static size_t packed_b(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t) {

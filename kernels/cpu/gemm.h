@@ -18,9 +18,12 @@ typedef struct mt_bias {
   int64_t rs, cs; /* elements */
 } mt_bias;
 
-/* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each k x
-*mr;
-** packed B: panels of nr columns, each k x nr; the last panel is filled with zeros. */
+/* A packed A may be written over its end by so many bytes. */
+#define MT_GEMM_SLACK 64
+
+/* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each
+** k x mr; packed B: panels of nr columns, each k x nr, on 64 bytes; the last panel is
+** filled with zeros. */
 typedef struct mt_gemm_isa {
   int mr, nr;
   /* pack an m x k block, element (i, p) at a[i * rs + p * cs] */
