@@ -64,6 +64,9 @@ mt_tensor *mtl_push_on_cpu(lua_State *L, int arg, int dtype, const char *fname);
 /* Overwrite t with a value (constructors.c). */
 mt_status mtl_fill(mt_context *ctx, mt_tensor *t, double value);
 
+/* value = mt._json_decode(text) (json.c) */
+int mtl_json_decode(lua_State *L);
+
 /* Offer mytensor.h's functions to C modules (extension.c). stack: module */
 void mtl_open_extension(lua_State *L);
 

@@ -1,0 +1,260 @@
+/* runtime/bind/system.c -- settings of the state and the process: seed, threads, devices;
+** and what mt.info() tells for bug reports. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "runtime/bind/args.h"
+#include "runtime/bind/state.h"
+#include "runtime/mytensor.h"
+
+/* ---- random numbers ---- */
+
+/* mt.manual_seed(n): the same seed gives the same numbers on every device */
+static int mt_manual_seed(lua_State *L) {
+  const int64_t seed = mtl_check_int(L, 1, "manual_seed");
+  mt_context *ctx = mtl_context(L);
+  ctx->seed = (uint64_t)seed;
+  ctx->position = 0;
+  return 0;
+}
+
+/* mt.get_rng_state() -> {seed=, position=} */
+static int mt_get_rng_state(lua_State *L) {
+  const mt_context *ctx = mtl_context(L);
+  lua_createtable(L, 0, 2);
+  lua_pushinteger(L, (lua_Integer)ctx->seed);
+  lua_setfield(L, -2, "seed");
+  lua_pushinteger(L, (lua_Integer)ctx->position);
+  lua_setfield(L, -2, "position");
+  return 1;
+}
+
+static uint64_t check_field(lua_State *L, const char *key) {
+  int is_int;
+  lua_getfield(L, 1, key);
+  const lua_Integer x = lua_tointegerx(L, -1, &is_int);
+  if (!is_int || lua_type(L, -1) != LUA_TNUMBER) {
+    mtl_argerror(L, 1, "set_rng_state", "what get_rng_state gave expected: no '%s'",
+                 key);
+  }
+  lua_pop(L, 1);
+  return (uint64_t)x;
+}
+
+/* mt.set_rng_state(state): go on from where mt.get_rng_state was called */
+static int mt_set_rng_state(lua_State *L) {
+  if (!lua_istable(L, 1)) {
+    return mtl_argerror(L, 1, "set_rng_state", "table expected, got %s",
+                        mtl_typename(L, 1));
+  }
+  mt_context *ctx = mtl_context(L);
+  const uint64_t seed = check_field(L, "seed"), position = check_field(L, "position");
+  ctx->seed = seed;
+  ctx->position = position;
+  return 0;
+}
+
+/* ---- threads and algorithms ---- */
+
+/* mt.set_num_threads(n): of all kernels of the process */
+static int mt_set_threads(lua_State *L) {
+  const int64_t n = mtl_check_int(L, 1, "set_num_threads");
+  if (n < 1 || n > 1024) {
+    return mtl_argerror(L, 1, "set_num_threads", "%lld threads: 1 .. 1024 are possible",
+                        (long long)n);
+  }
+  mt_set_num_threads((int)n);
+  return 0;
+}
+
+/* mt.get_num_threads() */
+static int mt_get_threads(lua_State *L) {
+  lua_pushinteger(L, mt_get_num_threads());
+  return 1;
+}
+
+/* mt.set_deterministic(on): pin the algorithms that are otherwise picked by timing */
+static int mt_set_deterministic(lua_State *L) {
+  if (!lua_isboolean(L, 1)) {
+    return mtl_argerror(L, 1, "set_deterministic", "boolean expected, got %s",
+                        mtl_typename(L, 1));
+  }
+  mtl_context(L)->deterministic = lua_toboolean(L, 1);
+  return 0;
+}
+
+/* mt.is_deterministic() */
+static int mt_is_deterministic(lua_State *L) {
+  lua_pushboolean(L, mtl_context(L)->deterministic);
+  return 1;
+}
+
+/* ---- devices ---- */
+
+static const mt_device cuda = {MT_CUDA, 0};
+
+/* "auto" is a GPU if there is one. */
+static mt_status parse_default_device(const char *name, mt_device *d /* [out] */) {
+  if (strcmp(name, "auto") != 0) return mt_device_parse(name, d);
+  *d = mt_backend_of(cuda) != NULL ? cuda : (mt_device){MT_CPU, 0};
+  return MT_OK;
+}
+
+/* mt.set_default_device(name): "cpu", "cuda", "cuda:1", or "auto": a GPU if there is one.
+** Constructors raise if it is not there */
+static int mt_set_default_device(lua_State *L) {
+  static const char fname[] = "set_default_device";
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    return mtl_argerror(L, 1, fname, "device name expected, got %s",
+                        mtl_typename(L, 1));
+  }
+  if (parse_default_device(lua_tostring(L, 1), &mtl_context(L)->default_device) !=
+      MT_OK) {
+    return mtl_argerror(L, 1, fname, "%s", mt_last_error()->text);
+  }
+  return 0;
+}
+
+/* mt.get_default_device() -> "cpu", "cuda:0" */
+static int mt_get_default_device(lua_State *L) {
+  lua_pushstring(L, mt_device_name(mtl_context(L)->default_device));
+  return 1;
+}
+
+void mtl_preset_device(lua_State *L) {
+  const char *source = "--device";
+  lua_getfield(L, LUA_REGISTRYINDEX, "mytensor.device");
+  const char *name = lua_type(L, -1) == LUA_TSTRING ? lua_tostring(L, -1) : NULL;
+  if (name == NULL) {
+    source = "MYTENSOR_DEVICE";
+    name = mtl_getenv(L, source);
+  }
+  if (name != NULL && name[0] != '\0' &&
+      parse_default_device(name, &mtl_context(L)->default_device) != MT_OK) {
+    luaL_error(L, "%s: %s", source, mt_last_error()->text);
+  }
+  lua_pop(L, 1);
+}
+
+/* mt.cuda.is_available() -> true, or false and the reason */
+static int cuda_is_available(lua_State *L) {
+  const mt_backend *backend = mt_backend_of(cuda);
+  lua_pushboolean(L, backend != NULL);
+  if (backend != NULL) return 1;
+  lua_pushstring(L, mt_last_error()->text);
+  return 2;
+}
+
+/* mt.cuda.device_count() */
+static int cuda_device_count(lua_State *L) {
+  const mt_backend *backend = mt_backend_of(cuda);
+  lua_pushinteger(L, backend != NULL ? backend->device_count() : 0);
+  return 1;
+}
+
+/* ---- mt.info() ---- */
+
+static void set_string(lua_State *L, const char *key, const char *value) {
+  lua_pushstring(L, value);
+  lua_setfield(L, -2, key);
+}
+
+/* Push what /proc/cpuinfo calls the processor, or "unknown". */
+static void push_cpu_name(lua_State *L) {
+  char line[256], name[256] = "unknown";
+  FILE *f = fopen("/proc/cpuinfo", "r");
+  if (f != NULL) {
+    while (fgets(line, sizeof line, f) != NULL) {
+      if (sscanf(line, "model name : %255[^\n]", name) == 1) break;
+    }
+    fclose(f);
+  }
+  lua_pushstring(L, name);
+}
+
+/* Push a list of what the processor has that kernels are compiled for. */
+static void push_cpu_features(lua_State *L) {
+  lua_newtable(L);
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  const struct {
+    const char *name;
+    int here;
+  } features[] = {{"sse4.2", __builtin_cpu_supports("sse4.2")},
+                  {"avx", __builtin_cpu_supports("avx")},
+                  {"avx2", __builtin_cpu_supports("avx2")},
+                  {"fma", __builtin_cpu_supports("fma")},
+                  {"avx512f", __builtin_cpu_supports("avx512f")},
+                  {"avx512bw", __builtin_cpu_supports("avx512bw")},
+                  {"avx512vnni", __builtin_cpu_supports("avx512vnni")},
+                  {"avx512bf16", __builtin_cpu_supports("avx512bf16")}};
+  int n = 0;
+  for (size_t i = 0; i < sizeof features / sizeof features[0]; i++) {
+    if (!features[i].here) continue;
+    lua_pushstring(L, features[i].name);
+    lua_rawseti(L, -2, ++n);
+  }
+#endif
+}
+
+/* mt.info() -> table for bug reports: version, api_version, lua, compiler, cpu,
+** cpu_features, threads, default_device, default_dtype, cuda, lua_files, libraries */
+static int mt_info(lua_State *L) {
+  const mt_context *ctx = mtl_context(L);
+  const char *dir = mtl_getenv(L, "MYTENSOR_LUA");
+  lua_createtable(L, 0, 12);
+  set_string(L, "version", MT_VERSION);
+  lua_pushinteger(L, MT_API_VERSION);
+  lua_setfield(L, -2, "api_version");
+  set_string(L, "lua", LUA_RELEASE);
+  set_string(L, "compiler", __VERSION__);
+  push_cpu_name(L);
+  lua_setfield(L, -2, "cpu");
+  push_cpu_features(L);
+  lua_setfield(L, -2, "cpu_features");
+  lua_pushinteger(L, mt_get_num_threads());
+  lua_setfield(L, -2, "threads");
+  set_string(L, "default_device", mt_device_name(ctx->default_device));
+  set_string(L, "default_dtype", mt_dtype_name(ctx->default_dtype));
+  set_string(L, "lua_files", dir != NULL && dir[0] != '\0' ? dir : "embedded");
+  lua_createtable(L, 0, 1);
+  set_string(L, "zlib", zlibVersion());
+  lua_setfield(L, -2, "libraries");
+  const mt_backend *backend = mt_backend_of(cuda);
+  if (backend == NULL) {
+    set_string(L, "cuda", mt_last_error()->text);
+  } else {
+    lua_pushfstring(L, "%d devices", backend->device_count());
+    lua_setfield(L, -2, "cuda");
+  }
+  return 1;
+}
+
+static const luaL_Reg functions[] = {{"manual_seed", mt_manual_seed},
+                                     {"get_rng_state", mt_get_rng_state},
+                                     {"set_rng_state", mt_set_rng_state},
+                                     {"set_num_threads", mt_set_threads},
+                                     {"get_num_threads", mt_get_threads},
+                                     {"set_deterministic", mt_set_deterministic},
+                                     {"is_deterministic", mt_is_deterministic},
+                                     {"set_default_device", mt_set_default_device},
+                                     {"get_default_device", mt_get_default_device},
+                                     {"info", mt_info},
+                                     {NULL, NULL}};
+
+static const luaL_Reg cuda_functions[] = {{"is_available", cuda_is_available},
+                                          {"device_count", cuda_device_count},
+                                          {NULL, NULL}};
+
+/* stack: module */
+void mtl_open_system(lua_State *L) {
+  luaL_setfuncs(L, functions, 0);
+  luaL_newlib(L, cuda_functions);
+  lua_setfield(L, -2, "cuda");
+  lua_createtable(L, 0, 2);
+  set_string(L, "CPU", "cpu");
+  set_string(L, "GPU", "cuda");
+  lua_setfield(L, -2, "TensorDevice");
+}
