@@ -147,10 +147,15 @@ static int cuda_is_available(lua_State *L) {
   return 2;
 }
 
+static int count_devices(void) {
+  int n = 0;
+  while (n < INT8_MAX && mt_backend_of((mt_device){MT_CUDA, (int8_t)n}) != NULL) n++;
+  return n;
+}
+
 /* mt.cuda.device_count() */
 static int cuda_device_count(lua_State *L) {
-  const mt_backend *backend = mt_backend_of(cuda);
-  lua_pushinteger(L, backend != NULL ? backend->device_count() : 0);
+  lua_pushinteger(L, count_devices());
   return 1;
 }
 
@@ -222,11 +227,10 @@ static int mt_info(lua_State *L) {
   lua_createtable(L, 0, 1);
   set_string(L, "zlib", zlibVersion());
   lua_setfield(L, -2, "libraries");
-  const mt_backend *backend = mt_backend_of(cuda);
-  if (backend == NULL) {
+  if (mt_backend_of(cuda) == NULL) {
     set_string(L, "cuda", mt_last_error()->text);
   } else {
-    lua_pushfstring(L, "%d devices", backend->device_count());
+    lua_pushfstring(L, "%d devices", count_devices());
     lua_setfield(L, -2, "cuda");
   }
   return 1;
