@@ -108,7 +108,8 @@ static void choose_float_style(printer *p) {
     p->precision = 0;
   } else if (p->options.sci == MTL_SCI_AUTO &&
              (e.most >= 1e5 || e.most < 1e-3 || e.least < smallest)) {
-    const double scale = pow(10, floor(log10(e.most)));
+    double scale = pow(10, floor(log10(e.most)));
+    if (e.most / scale + smallest >= 10) scale *= 10; /* would be rounded to 10 */
     if (e.most / e.least < 1e4 && scale > 1e-300 && scale < 1e300) {
       p->scale = scale;
     } else {
