@@ -16,14 +16,7 @@ bool mtl_say(mtl_text *e, const char *format, ...) {
 
 const char *mtl_typename(lua_State *L, int index) {
   if (mtl_to_tensor(L, index)) return "tensor";
-  const char *name = luaL_typename(L, index);
-  if (luaL_getmetafield(L, index, "__name") != LUA_TNIL) {
-    const bool ours =
-        lua_type(L, -1) == LUA_TSTRING && strcmp(lua_tostring(L, -1), MTL_TENSOR) == 0;
-    if (ours) name = "freed tensor";
-    lua_pop(L, 1);
-  }
-  return name;
+  return mtl_is_tensor(L, index) ? "freed tensor" : luaL_typename(L, index);
 }
 
 /* ---- values ---- */

@@ -38,6 +38,8 @@ mt_tensor **mtl_new_tensor(lua_State *L);
 void mtl_push_tensor(lua_State *L, mt_tensor *t);
 /* The tensor at arg, or an error that names fname; an error too if it was freed. */
 mt_tensor *mtl_check_tensor(lua_State *L, int arg, const char *fname);
+/* Is it a Tensor userdata? True also for a freed one. */
+bool mtl_is_tensor(lua_State *L, int arg);
 /* NULL if it is no tensor (or a freed one). */
 mt_tensor *mtl_to_tensor(lua_State *L, int arg);
 /* The tensor at arg; a number or boolean becomes a wrapped 0-dim one, which is left in

@@ -267,7 +267,7 @@ static int tensor_tostring(lua_State *L) {
   char text[512];
   const mt_tensor *t = mtl_to_tensor(L, 1);
   if (t == NULL) {
-    if (luaL_testudata(L, 1, MTL_TENSOR) == NULL) mtl_check_tensor(L, 1, "tostring");
+    if (!mtl_is_tensor(L, 1)) mtl_check_tensor(L, 1, "tostring");
     lua_pushliteral(L, "<Tensor freed>");
     return 1;
   }

@@ -51,6 +51,8 @@ void mtl_push_tensor(lua_State *L, mt_tensor *t) {
   s->npending = mine;
 }
 
+bool mtl_is_tensor(lua_State *L, int arg) { return to_box(L, arg) != NULL; }
+
 mt_tensor *mtl_to_tensor(lua_State *L, int arg) {
   const box *b = to_box(L, arg);
   return b != NULL ? b->tensor : NULL;
