@@ -139,7 +139,7 @@ static bool within(int ndim, const int64_t *shape, const int64_t *stride,
                    int64_t offset, int64_t limit) {
   int64_t last = offset, span;
   for (int d = 0; d < ndim; d++)
-    if (shape[d] == 0) return offset >= 0 && offset <= limit;
+    if (shape[d] == 0) return offset >= 0;
   if (offset < 0) return false;
   for (int d = 0; d < ndim; d++)
     if (stride[d] < 0 || __builtin_mul_overflow(shape[d] - 1, stride[d], &span) ||
@@ -158,6 +158,7 @@ mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *
   if (!within(ndim, shape, stride, offset, limit))
     return mt_fail(MT_EARG, "shape %s at offset %lld reaches outside a storage of %lld",
                    mt_shape_text(ndim, shape), (long long)offset, (long long)limit);
+  if (offset > limit) offset = limit; /* no elements: slice 2 of shape [2, 0] */
   __atomic_fetch_add(&t->storage->refs, 1, __ATOMIC_RELAXED);
   mt_tensor *alias = wrap_storage(t->storage, t->v.dtype);
   if (!alias) return out_of_host_memory(sizeof *alias);
