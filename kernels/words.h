@@ -148,10 +148,10 @@ MT_WORDS_FLOAT(double, f64, )
     }                                                                               \
     return (T)y;                                                                    \
   }                                                                                 \
-  MT_WORD_FN T mt_bitand_##s(T a, T b) { return (T)(a & b); }                       \
-  MT_WORD_FN T mt_bitor_##s(T a, T b) { return (T)(a | b); }                        \
-  MT_WORD_FN T mt_bitxor_##s(T a, T b) { return (T)(a ^ b); }                       \
-  MT_WORD_FN T mt_bitnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }          \
+  MT_WORD_FN T mt_band_##s(T a, T b) { return (T)(a & b); }                         \
+  MT_WORD_FN T mt_bor_##s(T a, T b) { return (T)(a | b); }                          \
+  MT_WORD_FN T mt_bxor_##s(T a, T b) { return (T)(a ^ b); }                         \
+  MT_WORD_FN T mt_bnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }            \
   MT_WORD_FN T mt_shl_##s(T a, T b) {                                               \
     return (T)(b >= 0 && b < bits ? (U)((U)a << (b & (bits - 1))) : 0);             \
   }                                                                                 \
@@ -181,8 +181,7 @@ MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
 ** With MT_FORMULAS defined before this header is included (again): each word is that of
 ** SUFFIX, a macro, as is T, that may change from one use to the next. */
 #if defined MT_FORMULAS && !defined MT_FORMULA_WORDS
-/* It takes bitand and bitor for C++ operators: */
-/* clang-format off */
+/* It takes band and bor for C++ operators: */
 #define MT_FORMULA_WORDS
 #define MT_WORD__(word, s) mt_##word##_##s
 #define MT_WORD_(word, s)  MT_WORD__(word, s)
@@ -233,11 +232,10 @@ MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
 #define isfinite(x)          MT_WORD(isfinite)(x)
 #define sigmoid(x)           MT_WORD(sigmoid)(x)
 #define softplus(x, beta, t) MT_WORD(softplus)(x, beta, t)
-#define bitand(a, b)       MT_WORD(bitand)(a, b)
-#define bitor(a, b)        MT_WORD(bitor)(a, b)
-#define bitxor(a, b) MT_WORD(bitxor)(a, b)
-#define bitnot(x)    MT_WORD(bitnot)(x)
-#define shl(a, b)    MT_WORD(shl)(a, b)
-#define shr(a, b)    MT_WORD(shr)(a, b)
-/* clang-format on */
+#define band(a, b)           MT_WORD(band)(a, b)
+#define bor(a, b)            MT_WORD(bor)(a, b)
+#define bxor(a, b)           MT_WORD(bxor)(a, b)
+#define bnot(x)              MT_WORD(bnot)(x)
+#define shl(a, b)            MT_WORD(shl)(a, b)
+#define shr(a, b)            MT_WORD(shr)(a, b)
 #endif

@@ -135,10 +135,10 @@ function words.hypot(a, b)
 end
 
 -- Lua's operators on integers wrap as the tensors' do
-words.bitand = function(a, b) return a & b end
-words.bitor = function(a, b) return a | b end
-words.bitxor = function(a, b) return a ~ b end
-words.bitnot = function(a) return ~a end
+words.band = function(a, b) return a & b end
+words.bor = function(a, b) return a | b end
+words.bxor = function(a, b) return a ~ b end
+words.bnot = function(a) return ~a end
 words.shl = function(a, b)
   if b < 0 or b > 63 then return 0 end
   return a << b
