@@ -29,6 +29,8 @@ mt_tensor *mt_grad_of(const mt_tensor *t);
 mt_status mt_set_grad(mt_tensor *t, mt_tensor *g);
 /* A view of t's storage without history. */
 mt_status mt_detach(mt_tensor *t, mt_tensor **out /* [out] */);
+/* Let t itself forget its history. MT_EGRAD: t is a view. */
+mt_status mt_detach_inplace(mt_tensor *t);
 
 typedef struct mt_backward_options {
   bool retain_graph, create_graph, allow_unused;

@@ -290,6 +290,19 @@ mt_status mt_detach(mt_tensor *t, mt_tensor **out) {
   return mt_alias(t, t->v.ndim, t->v.shape, t->v.stride, t->offset, out);
 }
 
+mt_status mt_detach_inplace(mt_tensor *t) {
+  if (!t->autograd) return MT_OK;
+  if (t->autograd->base) {
+    return mt_fail(MT_EGRAD,
+                   "a view cannot forget its history: detach() gives a tensor "
+                   "without one");
+  }
+  t->autograd->retain = false;
+  MT_TRY(mt_set_history(t, NULL, 0));
+  t->autograd->rewrites++;
+  return MT_OK;
+}
+
 const char *mt_grad_name(const mt_tensor *t) {
   if (!t->autograd || mt_is_leaf(t)) return NULL;
   if (mt_view_stale(t->autograd)) return mt_op_info(MT_OP__as_strided)->name;

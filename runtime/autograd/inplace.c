@@ -97,33 +97,18 @@ static mt_status record_scatter(mt_tensor *x, mt_node *n) {
 /* ---- running in place -------------------------------------------------------------
  */
 
-/* Ops whose kernel may write over its first input while it reads it. */
-static bool writes_directly(const mt_opinfo *op) {
-  if (op->kind <= MT_KIND_TERNARY) return true;
+/* Ops whose result says nothing of what their first input held. */
+static bool overwrites(const mt_opinfo *op) {
   switch (op->op) {
   case MT_OP__copy:
   case MT_OP_fill:
   case MT_OP__arange:
-  case MT_OP__linspace:
-  case MT_OP_uniform:
-  case MT_OP_normal:
-  case MT_OP_random:
-  case MT_OP_bernoulli: return true;
-  default: return false;
+  case MT_OP__linspace: return true;
+  default: return op->kind == MT_KIND_RANDOM && op->op != MT_OP__dropout;
   }
-}
-
-/* Ops whose result says nothing of what their first input held. */
-static bool overwrites(const mt_opinfo *op) {
-  return op->kind > MT_KIND_TERNARY && writes_directly(op);
 }
 
 static mt_status check_target(mt_tensor *x, bool recording) {
-  if (mt_overlaps_itself(&x->v)) {
-    return mt_fail_arg(MT_EARG, 1,
-                       "an expanded tensor cannot be changed in place: several "
-                       "of its elements share memory; clone it first");
-  }
   const mt_autograd *const p = x->autograd;
   if (!recording || !p) return MT_OK;
   if (mt_requires_grad(x) && mt_is_leaf(x)) {
@@ -143,13 +128,6 @@ static mt_status check_target(mt_tensor *x, bool recording) {
                        "in place while it is on; make the view again");
   }
   return MT_OK;
-}
-
-static bool same_geometry(const mt_tensor *a, const mt_tensor *b) {
-  const size_t bytes = (size_t)a->v.ndim * sizeof(int64_t);
-  return a->offset == b->offset && a->v.dtype == b->v.dtype && a->v.ndim == b->v.ndim &&
-         memcmp(a->v.shape, b->v.shape, bytes) == 0 &&
-         memcmp(a->v.stride, b->v.stride, bytes) == 0;
 }
 
 /* Saved inputs whose memory the op is about to overwrite are kept as copies. */
@@ -174,7 +152,6 @@ static mt_status set_new_history(mt_tensor *x, mt_node *n) {
   return MT_OK;
 }
 
-/* in[] is safe: nothing but in[0] itself overlaps what is written. */
 static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
                             mt_tensor *const *in, mt_attr *attr, bool recording) {
   mt_tensor *x = in[0];
@@ -232,15 +209,8 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   } else {
     mt_op_presets(op, all);
   }
-  if (!writes_directly(info)) return run_and_copy(ctx, info, nin, in, all);
-  mt_calc c;
-  mt_calc_begin(&c, ctx);
-  mt_tensor *safe[4] = {x};
-  for (int i = 1; i < nin && i < 4; i++) {
-    const bool clash = in[i] && in[i]->storage == x->storage &&
-                       !same_geometry(in[i], x) && mt_may_overlap(in[i], x);
-    safe[i] = clash ? mt_c1(&c, MT_OP_clone, in[i]) : in[i];
+  if (info->kind == MT_KIND_COMPOSITE || info->kind == MT_KIND_VIEW || info->nout > 1) {
+    return run_and_copy(ctx, info, nin, in, all);
   }
-  if (c.status == MT_OK) c.status = run_direct(ctx, info, nin, safe, all, recording);
-  return mt_calc_end(&c, 0, NULL);
+  return run_direct(ctx, info, nin, in, all, recording);
 }

@@ -1,0 +1,30 @@
+/* runtime/bind/autograd.h -- what autograd.c and function.c share: modes that end with
+** their scope, and calls from the backward walk into Lua. */
+#ifndef MT_BIND_AUTOGRAD_H
+#define MT_BIND_AUTOGRAD_H
+
+#include "runtime/bind/bind.h"
+
+/* A flag of the context (grad_enabled, anomaly) that has another value for a while. */
+typedef struct mtl_guard {
+  bool *flag;
+  bool outer;    /* its value outside */
+  bool inside;   /* does the flag have the inner value now? */
+  lua_State *co; /* suspended in the middle, to be closed; NULL: none */
+} mtl_guard;
+
+/* Set the flag, and push a to-be-closed value that sets it back, also after an error. */
+mtl_guard *mtl_guard_push(lua_State *L, bool *flag, bool value);
+/* Set it back now. */
+void mtl_guard_end(mtl_guard *g);
+
+/* The thread that runs the backward walk which called a function of the host. */
+lua_State *mtl_walking(void);
+/* Call fn with argument p, from below bind. Its error waits for mtl_raise: MT_ELUA. */
+mt_status mtl_protected(lua_CFunction fn, void *p);
+
+/* Parts of mtl_open_autograd; stack: module */
+void mtl_open_hooks(lua_State *L); /* hooks.c: register_hook, remove_hook */
+void mtl_open_modes(lua_State *L); /* modes.c: no_grad, enable_grad, detect_anomaly */
+
+#endif
