@@ -1,0 +1,141 @@
+-- lua/mytensor/check.lua: argument checks of the Lua part, with messages in Lua's form.
+
+local mt = require "mytensor"
+
+local check = {}
+
+-- Every Lua file of the library has a chunk name that starts like this one's.
+local own = debug and debug.getinfo(1, "S").source:match("^(.*)check") or nil
+
+--- The level of the first function outside the library, counted for `error` as called
+--- by the function that calls this one: an error should point at the user's line.
+local function user_level()
+  if not own then return 2 end
+  local level = 3
+  while true do
+    local info = debug.getinfo(level, "S")
+    if not info then return 2 end
+    if info.what ~= "C" and info.source:sub(1, #own) ~= own then return level - 1 end
+    level = level + 1
+  end
+end
+
+--- Raise an error whose position is the user's line.
+--- @param format string for string.format, with what follows
+function check.raise(format, ...)
+  error(format:format(...), user_level())
+end
+
+--- Raise `bad argument #n to 'name' (...)`.
+--- @param n integer which argument
+--- @param name string of the function
+--- @param format string for string.format, with what follows
+function check.fail(n, name, format, ...)
+  error(("bad argument #%d to '%s' (%s)"):format(n, name, format:format(...)),
+        user_level())
+end
+
+--- What a value is called in a message.
+--- @return string
+function check.type_name(v)
+  if v == nil then return "nil" end
+  local meta = getmetatable(v)
+  local name = type(meta) == "table" and rawget(meta, "__name")
+  return type(name) == "string" and name or math.type(v) or type(v)
+end
+
+--- Raise unless `v` has the type: a name that `type` returns, "integer", or "tensor".
+function check.type(n, name, v, expected)
+  local ok
+  if expected == "tensor" then
+    ok = mt.is_tensor(v)
+  elseif expected == "integer" then
+    ok = math.type(v) == "integer"
+  else
+    ok = type(v) == expected
+  end
+  if not ok then
+    check.fail(n, name, "%s expected, got %s", expected, check.type_name(v))
+  end
+  return v
+end
+
+--- Raise unless `v` is an integer (or a float that holds one) of at least `least`.
+--- @return integer
+function check.integer(n, name, v, what, least)
+  local i = type(v) == "number" and math.tointeger(v)
+  if not i then
+    check.fail(n, name, "%s must be an integer, got %s", what,
+               type(v) == "number" and tostring(v) or check.type_name(v))
+  end
+  if least and i < least then
+    check.fail(n, name, "%s must be at least %d, got %d", what, least, i)
+  end
+  return i
+end
+
+--- Raise unless `v` is a number in [low, high], or [low, high) with `open`. NaN fails.
+--- @return number
+function check.number(n, name, v, what, low, high, open)
+  if type(v) ~= "number" then
+    check.fail(n, name, "%s must be a number, got %s", what, check.type_name(v))
+  end
+  low, high = low or -math.huge, high or math.huge
+  local inside = v >= low and (open and v < high or not open and v <= high)
+  if not inside then
+    local range
+    if high == math.huge then
+      range = ("at least %g"):format(low)
+    else
+      range = ("in [%g, %g%s"):format(low, high, open and ")" or "]")
+    end
+    check.fail(n, name, "%s must be %s, got %s", what, range, tostring(v))
+  end
+  return v
+end
+
+--- Raise unless `options` is nil or a table that has no other keys than those of `known`.
+--- @param known table<string, any> the defaults, `check.none` where there is none
+--- @return table a new one: the defaults overlaid with the options
+function check.options(n, name, options, known)
+  local result = {}
+  for key, value in pairs(known) do
+    if value ~= check.none then result[key] = value end
+  end
+  if options == nil then return result end
+  if type(options) ~= "table" or check.type_name(options) ~= "table" then
+    check.fail(n, name, "table of options expected, got %s", check.type_name(options))
+  end
+  for key, value in pairs(options) do
+    if known[key] == nil then
+      local names = {}
+      for k in pairs(known) do names[#names + 1] = k end
+      table.sort(names)
+      check.fail(n, name, "unknown option '%s' (known: %s)", tostring(key),
+                 table.concat(names, ", "))
+    end
+    result[key] = value
+  end
+  return result
+end
+
+local float_dtypes = { float32 = true, float64 = true, float16 = true, bfloat16 = true }
+
+--- Can the tensor have a gradient?
+--- @param tensor mytensor.Tensor
+--- @return boolean
+function check.is_float(tensor)
+  return float_dtypes[tensor:dtype()] == true
+end
+
+--- The value that stands for "known, but without a default" in `check.options`.
+check.none = {}
+
+--- "[2, 3]", as tensors print their shapes.
+--- @param shape integer[]
+--- @return string
+function check.shape_text(shape)
+  return "[" .. table.concat(shape, ", ") .. "]"
+end
+
+return check

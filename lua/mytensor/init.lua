@@ -1,0 +1,39 @@
+-- lua/mytensor/init.lua: completes the table that the C part made: the Lua parts, loaded
+-- at their first use.
+
+local mt = ...
+
+-- Name in `mt` -> the file that makes it. A file returns the value itself, or, where a
+-- second string stands, a table with the value under that name.
+local parts = {
+  class = { "mytensor.class" },
+  optim = { "mytensor.optim" },
+  data = { "mytensor.data" },
+  utils = { "mytensor.utils" },
+  gradcheck = { "mytensor.gradcheck", "gradcheck" },
+  gradgradcheck = { "mytensor.gradcheck", "gradgradcheck" },
+  save_tensors = { "mytensor.serialisation", "save_tensors" },
+  load_tensors = { "mytensor.serialisation", "load_tensors" },
+}
+
+setmetatable(mt, {
+  __index = function(self, name)
+    local part = parts[name]
+    if not part then return nil end
+    local value = require(part[1])
+    if part[2] then value = value[part[2]] end
+    rawset(self, name, value)
+    return value
+  end,
+})
+
+-- `mt.nn` exists already, with the forward and backward pairs. Its classes come with the
+-- first name that isn't there: "mytensor.nn" replaces this metatable.
+setmetatable(mt.nn, {
+  __index = function(nn, name)
+    require "mytensor.nn"
+    return nn[name]
+  end,
+})
+
+return mt

@@ -1,0 +1,58 @@
+-- lua/mytensor/optim/adam.lua: Adam (Kingma and Ba, arXiv 1412.6980).
+
+local mt = require "mytensor"
+local check = require "mytensor.check"
+local class = require "mytensor.class"
+local Optimiser = require "mytensor.optim.optimiser"
+
+--- Steps by the running mean of the gradients over the root of that of their squares. The
+--- weight decay is added to the gradient. As PyTorch's Adam.
+--- @class mytensor.optim.Adam: mytensor.optim.Optimiser
+local Adam = class("Adam", Optimiser)
+
+Adam.defaults = { lr = 1e-3, betas = { 0.9, 0.999 }, epsilon = 1e-8, weight_decay = 0 }
+
+--- Is the decay applied to the parameter instead of to the gradient?
+Adam.decoupled = false
+
+function Adam:validate(n, o)
+  local name = self.__name
+  check.number(n, name, o.lr, "lr", 0)
+  if type(o.betas) ~= "table" or #o.betas ~= 2 then
+    check.fail(n, name, "betas must be a list of two numbers")
+  end
+  o.betas = { o.betas[1], o.betas[2] } -- the caller may change its own
+  check.number(n, name, o.betas[1], "betas[1]", 0, 1, true)
+  check.number(n, name, o.betas[2], "betas[2]", 0, 1, true)
+  check.number(n, name, o.epsilon, "epsilon", 0)
+  check.number(n, name, o.weight_decay, "weight_decay", 0)
+end
+
+function Adam:step_group(group, parameters)
+  -- One fused call for all parameters that have made as many steps: usually all.
+  local by_step = {}
+  for _, p in ipairs(parameters) do
+    local state = self:state_of(p)
+    if not state.step then
+      state.step = 0
+      state.mean, state.square = mt.zeros_like(p), mt.zeros_like(p)
+    end
+    state.step = state.step + 1
+    local batch = by_step[state.step]
+    if not batch then
+      batch = { parameters = {}, grads = {}, means = {}, squares = {} }
+      by_step[state.step] = batch
+    end
+    table.insert(batch.parameters, p)
+    table.insert(batch.grads, p.grad)
+    table.insert(batch.means, state.mean)
+    table.insert(batch.squares, state.square)
+  end
+  for step, batch in pairs(by_step) do
+    mt._adam_step(batch.parameters, batch.grads, batch.means, batch.squares, step,
+                  group.lr, group.betas[1], group.betas[2], group.epsilon,
+                  group.weight_decay, self.decoupled)
+  end
+end
+
+return Adam
