@@ -46,10 +46,12 @@ local optimiser = mt.optim.SGD(model:parameters(), { lr = options.lr, momentum =
 local step, steps = 0, options.epochs * #loader
 for epoch = 1, options.epochs do
   local bar = utils.Progress {
-    total = #train, unit = "images", label = ("epoch %d/%d"):format(epoch, options.epochs),
+    total = #train, unit = "images",
+    label = ("epoch %d/%d"):format(epoch, options.epochs),
   }
   for _, images, labels in loader:iter() do
-    optimiser.param_groups[1].lr = options.lr * (1 + math.cos(math.pi * step / steps)) / 2
+    local share = (1 + math.cos(math.pi * step / steps)) / 2
+    optimiser.param_groups[1].lr = options.lr * share
     local loss = criterion(model(images), labels)
     optimiser:zero_grad()
     loss:backward()
@@ -77,11 +79,14 @@ print "\nThe first eight test images:\n"
 local captions = {}
 for i = 1, 8 do
   local guess, truth = guesses[i]:item(), test.labels[i]:item()
-  captions[i] = { (guess == truth and "" or "not ") .. data.classes[guess] }
-  captions[i][2] = guess == truth and "" or "but " .. data.classes[truth]
+  captions[i] = {
+    "guess: " .. data.classes[guess],
+    "truth: " .. data.classes[truth] .. (guess == truth and "" or " !"),
+  }
 end
 print(utils.draw_images(test.images:narrow(1, 1, 8), { captions = captions }))
 
 assert(mt.save_tensors(options.out, model:state_dict(), { network = tostring(model) }))
 print(("The parameters are in %s"):format(options.out))
-print(("test accuracy %.4f"):format(guesses:eq(test.labels):to("float32"):mean():item()))
+local right = guesses:eq(test.labels):to("float32")
+print(("test accuracy %.4f"):format(right:mean():item()))

@@ -94,7 +94,8 @@ function check.number(n, name, v, what, low, high, open)
   return v
 end
 
---- Raise unless `options` is nil or a table that has no other keys than those of `known`.
+--- Raise unless `options` is nil or a table that has no other keys than those of
+--- `known`.
 --- @param known table<string, any> the defaults, `check.none` where there is none
 --- @return table a new one: the defaults overlaid with the options
 function check.options(n, name, options, known)

@@ -26,10 +26,10 @@ end
 --- @return table
 local function class(name, parent)
   if type(name) ~= "string" then
-    error(("bad argument #1 to 'class' (string expected, got %s)"):format(type(name)), 2)
+    error("bad argument #1 to 'class' (string expected, got " .. type(name) .. ")", 2)
   end
   if parent ~= nil and not (type(parent) == "table" and rawget(parent, "__name")) then
-    error(("bad argument #2 to 'class' (class expected, got %s)"):format(type(parent)), 2)
+    error("bad argument #2 to 'class' (class expected, got " .. type(parent) .. ")", 2)
   end
   local cls = {}
   if parent then

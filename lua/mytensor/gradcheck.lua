@@ -28,8 +28,8 @@ local function leaf(tensor, requires_grad)
   return requires_grad and copy:requires_grad_() or copy
 end
 
--- Which of the inputs are checked: the float tensors that require grad; all float tensors
--- if none does.
+-- Which of the inputs are checked: the float tensors that require grad; all float
+-- tensors if none does.
 local function choose(name, inputs)
   local chosen, floats = {}, {}
   for i = 1, inputs.n do
@@ -46,7 +46,8 @@ end
 
 -- The float outputs of fn as a list; `which`: their positions among all results.
 local function evaluate(fn, inputs)
-  local results, outputs, which = table.pack(fn(table.unpack(inputs, 1, inputs.n))), {}, {}
+  local results = table.pack(fn(table.unpack(inputs, 1, inputs.n)))
+  local outputs, which = {}, {}
   for i = 1, results.n do
     if mt.is_tensor(results[i]) and check.is_float(results[i]) then
       outputs[#outputs + 1], which[#which + 1] = results[i], i
@@ -55,7 +56,7 @@ local function evaluate(fn, inputs)
   return outputs, which
 end
 
--- The outputs' elements at x + delta in element j of input i; recorded nowhere.
+-- The outputs' elements at x + delta in element j of input i.
 local function evaluate_at(fn, inputs, i, values, j, delta)
   local old = values[j]
   values[j] = old + delta
@@ -64,9 +65,7 @@ local function evaluate_at(fn, inputs, i, values, j, delta)
     :reshape(inputs[i]:shape())
   values[j] = old
   local rows = {}
-  for k, output in ipairs(mt.no_grad(function() return (evaluate(fn, moved)) end)) do
-    rows[k] = numbers(output)
-  end
+  for k, output in ipairs((evaluate(fn, moved))) do rows[k] = numbers(output) end
   return rows
 end
 
@@ -126,8 +125,8 @@ local function check_full(output, k, numeric, inputs, chosen, options, report)
     for t, i in ipairs(chosen) do
       for j = 1, #rows[t] do
         report(close(rows[t][j], numeric[i][k][j][e], options),
-               "output element %d by element %d of input %d: %.10g by autograd, %.10g by"
-               .. " differences", e, j, i, rows[t][j], numeric[i][k][j][e])
+               "output element %d by element %d of input %d: %.10g by autograd, %.10g"
+               .. " by differences", e, j, i, rows[t][j], numeric[i][k][j][e])
       end
     end
   end
@@ -194,8 +193,8 @@ local function run(fn, inputs, chosen, options)
       local compare = full and check_full or check_product
       compare(output, k, numeric, inputs, chosen, options, report)
       if tally.wrong > 0 then
-        fail("output %d, %s (%d of %d entries differ)", which[k], tally.text, tally.wrong,
-             tally.total)
+        fail("output %d, %s (%d of %d entries differ)", which[k], tally.text,
+             tally.wrong, tally.total)
       end
     end
   end
@@ -206,10 +205,7 @@ end
 local function guarded(name, options, body)
   local state = mt.get_rng_state()
   mt.manual_seed(options.seed)
-  local fine, err = xpcall(body, function(e)
-    if getmetatable(e) == Failure or not debug then return e end
-    return debug.traceback(tostring(e), 2)
-  end)
+  local fine, err = pcall(body)
   mt.set_rng_state(state)
   if fine then return true end
   if getmetatable(err) ~= Failure then error(err, 0) end
@@ -237,11 +233,12 @@ end
 
 --- Compare the gradients of `fn` with central differences.
 ---
---- `fn` gets float64 copies of the float tensors in `inputs`, the rest as it is, and gives
---- one or more tensors; those that aren't float are left out. Checked are the inputs that
---- require grad, or all float ones if none does. Every entry of the Jacobian is compared
---- when there are at most `max_full`; beyond that, for every input element, the sum over
---- the output weighted at random. `fn` must give the same when called again.
+--- `fn` gets float64 copies of the float tensors in `inputs`, the rest as it is, and
+--- gives one or more tensors; those that aren't float are left out. Checked are the
+--- inputs that require grad, or all float ones if none does. Every entry of the
+--- Jacobian is compared when there are at most `max_full`; beyond that, for every input
+--- element, the sum over the output weighted at random. `fn` must give the same when
+--- called again.
 --- @param fn function
 --- @param inputs mytensor.Tensor|table a list; may hold what isn't a tensor
 --- @param options? table eps = 1e-6 (the step), atol = 1e-5, rtol = 1e-3,
@@ -253,16 +250,18 @@ function gradcheck.gradcheck(fn, inputs, options)
   return guarded("gradcheck", options, function() run(fn, packed, chosen, options) end)
 end
 
--- A function of the inputs and one cotangent for each output: its gradients to the inputs.
+-- A function of the inputs and one cotangent for each output: its gradients to the
+-- inputs.
 local function gradient_function(fn, count, chosen)
   return function(...)
     local all = table.pack(...)
     local inputs = table.move(all, 1, count, 1, { n = count })
     local targets = {}
     for t, i in ipairs(chosen) do
-      -- Under no_grad-like evaluation the copies don't require grad: the first derivative
-      -- needs it all the same.
-      if not inputs[i].requires_grad then inputs[i] = inputs[i]:detach():requires_grad_() end
+      -- The copies for the differences don't require grad; the gradient needs it.
+      if not inputs[i].requires_grad then
+        inputs[i] = inputs[i]:detach():requires_grad_()
+      end
       targets[t] = inputs[i]
     end
     local outputs = evaluate(fn, inputs)

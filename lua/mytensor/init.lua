@@ -1,5 +1,5 @@
--- lua/mytensor/init.lua: completes the table that the C part made: the Lua parts, loaded
--- at their first use.
+-- lua/mytensor/init.lua: completes the table that the C part made: the Lua parts,
+-- loaded at their first use.
 
 local mt = ...
 
@@ -27,8 +27,8 @@ setmetatable(mt, {
   end,
 })
 
--- `mt.nn` exists already, with the forward and backward pairs. Its classes come with the
--- first name that isn't there: "mytensor.nn" replaces this metatable.
+-- `mt.nn` exists already, with the forward and backward pairs. Its classes come with
+-- the first name that isn't there: "mytensor.nn" replaces this metatable.
 setmetatable(mt.nn, {
   __index = function(nn, name)
     require "mytensor.nn"

@@ -1,10 +1,10 @@
 -- lua/mytensor/serialisation.lua: named tensors in a file, in the safetensors format.
 --
--- The file: the header's length as a little-endian 64-bit number, the header, the elements.
--- The header is a JSON object, name -> {"dtype", "shape", "data_offsets": [first, end]},
--- offsets counted from the header's end; "__metadata__" holds strings. The elements lie
--- without gaps. (github.com/huggingface/safetensors describes it.) Nothing in such a file
--- is ever executed.
+-- The file: the header's length as a little-endian 64-bit number, the header, the
+-- elements. The header is a JSON object, name -> {"dtype", "shape", "data_offsets":
+-- [first, end]}, offsets counted from the header's end; "__metadata__" holds strings.
+-- The elements lie without gaps. (github.com/huggingface/safetensors describes it.)
+-- Nothing in such a file is ever executed.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -35,7 +35,8 @@ local function quote(s)
   end) .. '"'
 end
 
--- Writing ------------------------------------------------------------------------------
+-- Writing
+-- ------------------------------------------------------------------------------
 
 -- The tensors as a list of {name, tensor, code, size in bytes}: wide elements first, so
 -- that each is aligned to its width; within a width by name.
@@ -43,7 +44,8 @@ local function layout(tensors)
   local list = {}
   for name, tensor in pairs(tensors) do
     if type(name) ~= "string" then
-      check.fail(2, "save_tensors", "names must be strings, got %s", check.type_name(name))
+      check.fail(2, "save_tensors", "names must be strings, got %s",
+                 check.type_name(name))
     elseif not utf8.len(name) then
       check.fail(2, "save_tensors", "the name %q is not UTF-8", name)
     elseif name == "__metadata__" then
@@ -71,15 +73,17 @@ local function encode_metadata(metadata)
   local names, parts = {}, {}
   for key, value in pairs(metadata) do
     if type(key) ~= "string" or type(value) ~= "string" then
-      check.fail(3, "save_tensors", "metadata must be strings under strings, got %s under"
-                 .. " %s", check.type_name(value), check.type_name(key))
+      check.fail(3, "save_tensors", "metadata must be strings under strings, got %s"
+                 .. " under %s", check.type_name(value), check.type_name(key))
     elseif not (utf8.len(key) and utf8.len(value)) then
       check.fail(3, "save_tensors", "the metadata %q is not UTF-8", key)
     end
     names[#names + 1] = key
   end
   table.sort(names)
-  for i, key in ipairs(names) do parts[i] = quote(key) .. ":" .. quote(metadata[key]) end
+  for i, key in ipairs(names) do
+    parts[i] = quote(key) .. ":" .. quote(metadata[key])
+  end
   return '"__metadata__":{' .. table.concat(parts, ",") .. "}"
 end
 
@@ -88,7 +92,8 @@ local function encode_header(list, metadata)
   local parts, offset = {}, 0
   if metadata then parts[1] = encode_metadata(metadata) end
   for _, entry in ipairs(list) do
-    parts[#parts + 1] = ('%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'):format(
+    local text = '%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'
+    parts[#parts + 1] = text:format(
       quote(entry.name), entry.code, table.concat(entry.tensor:shape(), ","), offset,
       offset + entry.size)
     offset = offset + entry.size
@@ -108,8 +113,8 @@ end
 
 --- Save tensors as a .safetensors file, which PyTorch and others read too.
 ---
---- The file appears whole or not at all: it's written beside its place under another name,
---- then renamed.
+--- The file appears whole or not at all: it's written beside its place under another
+--- name, then renamed.
 --- @param path string
 --- @param tensors table<string, mytensor.Tensor> as `state_dict` gives them; any dtype,
 ---   layout and device
@@ -139,7 +144,8 @@ function serialisation.save_tensors(path, tensors, metadata)
   return nil, ("%s: %s"):format(path, message or close_message)
 end
 
--- Reading ------------------------------------------------------------------------------
+-- Reading
+-- ------------------------------------------------------------------------------
 
 -- A size or offset of the header: a whole number that a float holds exactly; or nil.
 local function whole(v)
@@ -147,15 +153,18 @@ local function whole(v)
   return i and i >= 0 and i < 1 << 53 and i or nil
 end
 
--- One entry of the header as {name, dtype, shape, first, last}; or nil and what is wrong.
+-- One entry of the header as {name, dtype, shape, first, last}; or nil and what is
+-- wrong.
 local function parse_entry(name, entry)
   if type(entry) ~= "table" then return nil, "an object expected" end
   local info = types[entry.dtype]
   if not info then return nil, ("unknown dtype '%s'"):format(tostring(entry.dtype)) end
   local shape, offsets = entry.shape, entry.data_offsets
   if type(shape) ~= "table" then return nil, "no shape" end
-  if type(offsets) ~= "table" or #offsets ~= 2 then return nil, "no pair of data_offsets" end
-  local sizes, bytes = {}, info[2] + 0.0 -- a float: a product of many sizes doesn't wrap
+  if type(offsets) ~= "table" or #offsets ~= 2 then
+    return nil, "no pair of data_offsets"
+  end
+  local sizes, bytes = {}, info[2] + 0.0 -- a float: the product of sizes doesn't wrap
   for i = 1, #shape do
     sizes[i] = whole(shape[i])
     if not sizes[i] then return nil, ("size %d is not a whole number"):format(i) end
@@ -230,8 +239,8 @@ local function read_header(file)
   end
   local length = ("<I8"):unpack(prefix)
   if math.ult(max_header, length) then
-    return nil, ("no safetensors file: a header of %.0f bytes (the limit is %d)"):format(
-      length >= 0 and length or length + 2.0 ^ 64, max_header)
+    local text = "no safetensors file: a header of %.0f bytes (the limit is %d)"
+    return nil, text:format(length >= 0 and length or length + 2.0 ^ 64, max_header)
   end
   if length > size - 8 then
     return nil, ("the header needs %d bytes, the file has %d after its length"):format(
@@ -265,8 +274,8 @@ local function read_tensors(file, device)
   return tensors, metadata
 end
 
---- Load the tensors of a .safetensors file. The whole header is checked before any of it
---- is used: sizes, offsets, overlaps, gaps, dtypes.
+--- Load the tensors of a .safetensors file. The whole header is checked before any of
+--- it is used: sizes, offsets, overlaps, gaps, dtypes.
 --- @param path string
 --- @param options? { device: string } where the tensors go, default "cpu"
 --- @return table<string, mytensor.Tensor>? nil if the file is missing or not valid

@@ -4,8 +4,8 @@ local mt = require "mytensor"
 local check = require "mytensor.check"
 local class = require "mytensor.class"
 
---- Tensors of N examples each: `#dataset` is N. They are reached by number, and by name if
---- names were given: `TensorDataset({ x, y }, { "images", "labels" }).images`.
+--- Tensors of N examples each: `#dataset` is N. They are reached by number, and by name
+--- if names were given: `TensorDataset({ x, y }, { "images", "labels" }).images`.
 --- @class mytensor.data.TensorDataset
 --- @field tensors mytensor.Tensor[]
 local TensorDataset = class "TensorDataset"

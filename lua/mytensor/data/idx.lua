@@ -1,7 +1,7 @@
 -- lua/mytensor/data/idx.lua: reads IDX files, the format of the MNIST family.
 --
--- The header: two zero bytes, a byte for the type, a byte for the number of dims, then each
--- size as an unsigned 32-bit number; big-endian, as the elements that follow.
+-- The header: two zero bytes, a byte for the type, a byte for the number of dims, then
+-- each size as an unsigned 32-bit number; big-endian, as the elements that follow.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -52,7 +52,8 @@ local function parse_header(bytes)
   return { dtype = dtype, shape = shape, size = size, length = length }
 end
 
---- Read an IDX file, plain or packed by gzip (told by its first bytes, not by its name).
+--- Read an IDX file, plain or packed by gzip (told by its first bytes, not by its
+--- name).
 --- @param path string
 --- @return mytensor.Tensor? on the CPU, in the file's shape and dtype (uint8 int8 int16
 ---   int32 float32 float64); nil if the file is missing or not what its header says

@@ -7,18 +7,21 @@ local TensorDataset = require "mytensor.data.dataset"
 
 --- Batches of a dataset, in a new random order each time with `shuffle`:
 ---
----     local loader = mt.data.DataLoader { dataset = train, batch_size = 64, shuffle = true }
+---     local loader = mt.data.DataLoader {
+---       dataset = train, batch_size = 64, shuffle = true,
+---     }
 ---     for i, images, labels in loader:iter() do ... end -- i = 1..#loader
 ---
---- A dataset is a TensorDataset, a list of tensors, or an object of your own: `#d` is the
---- number of examples and `d:get(i)` gives the tensors of one; equal shapes are stacked. An
---- object may have `d:batch(index)`, which gets a tensor of positions, instead.
+--- A dataset is a TensorDataset, a list of tensors, or an object of your own: `#d` is
+--- the number of examples and `d:get(i)` gives the tensors of one; equal shapes are
+--- stacked. An object may have `d:batch(index)`, which gets a tensor of positions,
+--- instead.
 --- @class mytensor.data.DataLoader
 local DataLoader = class "DataLoader"
 
---- @param options table dataset; batch_size = 1, shuffle = false, drop_last = false (leave
----   the last batch out if it is smaller), seed (the orders repeat from program to program
----   and take nothing from the global generator)
+--- @param options table dataset; batch_size = 1, shuffle = false, drop_last = false
+---   (leave the last batch out if it is smaller), seed (the orders repeat from program
+---   to program and take nothing from the global generator)
 function DataLoader:init(options)
   options = check.options(1, "DataLoader", options, {
     dataset = check.none, batch_size = 1, shuffle = false, drop_last = false,
@@ -29,8 +32,8 @@ function DataLoader:init(options)
     dataset = TensorDataset(dataset)
   end
   if dataset == nil or not (dataset.get or dataset.batch) then
-    check.fail(1, "DataLoader", "dataset: TensorDataset, list of tensors, or object with"
-               .. " 'get' or 'batch' expected, got %s", check.type_name(dataset))
+    check.fail(1, "DataLoader", "dataset: TensorDataset, list of tensors, or object"
+               .. " with 'get' or 'batch' expected, got %s", check.type_name(dataset))
   end
   self.dataset = dataset
   self.batch_size = check.integer(1, "DataLoader", options.batch_size, "batch_size", 1)
@@ -92,8 +95,8 @@ local function fetch(self, permutation, start, length)
 end
 
 --- One pass over the dataset, for the generic `for`: the number of the batch, then its
---- tensors. Without `shuffle` the batches of a TensorDataset are views of it. Passes don't
---- disturb each other, and may be left early.
+--- tensors. Without `shuffle` the batches of a TensorDataset are views of it. Passes
+--- don't disturb each other, and may be left early.
 --- @return function
 function DataLoader:iter()
   local n, batches, i = #self.dataset, #self, 0

@@ -60,8 +60,9 @@ local function locate(set, folder)
     report[i] = #missing == #files and candidate
                 or ("%s (without %s)"):format(candidate, table.concat(missing, ", "))
   end
-  return nil, ("%s: the files\n  %s\n(each plain or with .gz) are not in\n  %s\n%s"):format(
-    set.name, table.concat(files, "\n  "), table.concat(report, "\n  "), set.advice)
+  local text = "%s: the files\n  %s\n(each plain or with .gz) are not in\n  %s\n%s"
+  return nil, text:format(set.name, table.concat(files, "\n  "),
+                          table.concat(report, "\n  "), set.advice)
 end
 
 -- Images and labels of one half; or nil and a message.
@@ -108,21 +109,22 @@ local function load(set, folder)
   return { train = train, test = test, classes = classes }
 end
 
---- Fashion-MNIST: 60,000 and 10,000 grey images of clothes, 28 x 28, in ten classes (Xiao
---- et al., arXiv 1708.07747). The four files, plain or .gz, are looked for in `folder`; or
---- in $MYTENSOR_DATA, $MYTENSOR_DATA/fashion_mnist, /usr/share/datasets/fashion-mnist,
---- data/fashion-mnist and data.
+--- Fashion-MNIST: 60,000 and 10,000 grey images of clothes, 28 x 28, in ten classes
+--- (Xiao et al., arXiv 1708.07747). The four files, plain or .gz, are looked for in
+--- `folder`; or in $MYTENSOR_DATA, $MYTENSOR_DATA/fashion_mnist,
+--- /usr/share/datasets/fashion-mnist, data/fashion-mnist and data.
 --- @param folder? string
---- @return table? { train =, test =, classes = {names} }; train and test are TensorDatasets
----   with images (N, 1, 28, 28) float32 in 0..1 and labels (N) int64 in 1..10; nil if a
----   file is missing or corrupt
+--- @return table? { train =, test =, classes = {names} }; train and test are
+---   TensorDatasets with images (N, 1, 28, 28) float32 in 0..1 and labels (N) int64 in
+---   1..10; nil if a file is missing or corrupt
 --- @return string? message
 function mnist.fashion_mnist(folder)
   return load(fashion, folder)
 end
 
---- MNIST, the handwritten digits: as `fashion_mnist`; label i is the digit i - 1. Folders:
---- $MYTENSOR_DATA, $MYTENSOR_DATA/mnist, /usr/share/datasets/mnist, data/mnist, data.
+--- MNIST, the handwritten digits: as `fashion_mnist`; label i is the digit i - 1.
+--- Folders: $MYTENSOR_DATA, $MYTENSOR_DATA/mnist, /usr/share/datasets/mnist,
+--- data/mnist, data.
 --- @param folder? string
 --- @return table?
 --- @return string? message

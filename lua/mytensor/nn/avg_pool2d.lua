@@ -1,4 +1,5 @@
--- lua/mytensor/nn/avg_pool2d.lua: the mean of each window, the padding counted as zeros.
+-- lua/mytensor/nn/avg_pool2d.lua: the mean of each window, the padding counted as
+-- zeros.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -14,7 +15,8 @@ local AvgPool2d = class("AvgPool2d", Module)
 --- @param options? table stride = kernel, padding = 0
 function AvgPool2d:init(kernel, options)
   self.kernel = pair.check(1, "AvgPool2d", kernel, "kernel size", 1)
-  options = check.options(2, "AvgPool2d", options, { stride = self.kernel, padding = 0 })
+  options = check.options(2, "AvgPool2d", options,
+                          { stride = self.kernel, padding = 0 })
   self.stride = pair.check(2, "AvgPool2d", options.stride, "stride", 1)
   self.padding = pair.check(2, "AvgPool2d", options.padding, "padding", 0)
 end

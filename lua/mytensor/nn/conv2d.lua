@@ -8,10 +8,10 @@ local Module = require "mytensor.nn.module"
 local pair = require "mytensor.nn.pair"
 local Parameter = require "mytensor.nn.parameter"
 
---- Cross-correlation with learned filters, as the field calls convolution. Weight and bias
---- start uniform in +-1/sqrt(fan in), fan in = channels / groups * kernel area.
+--- Cross-correlation with learned filters, as the field calls convolution. Weight and
+--- bias start uniform in +-1/sqrt(fan in), fan in = channels / groups * kernel area.
 --- @class mytensor.nn.Conv2d: mytensor.nn.Module
---- @field weight mytensor.Tensor (filters, channels / groups, kernel height, kernel width)
+--- @field weight mytensor.Tensor (filters, channels / groups, kernel h, kernel w)
 --- @field bias mytensor.Tensor? (filters)
 local Conv2d = class("Conv2d", Module)
 
@@ -19,8 +19,8 @@ local Conv2d = class("Conv2d", Module)
 --- @param channels integer in
 --- @param filters integer channels out
 --- @param kernel integer|integer[]
---- @param options? table stride = 1, padding = 0, dilation = 1, groups = 1, bias = true,
----   dtype, device
+--- @param options? table stride = 1, padding = 0, dilation = 1, groups = 1,
+---   bias = true, dtype, device
 function Conv2d:init(channels, filters, kernel, options)
   channels = check.integer(1, "Conv2d", channels, "number of channels in", 1)
   filters = check.integer(2, "Conv2d", filters, "number of channels out", 1)
@@ -40,8 +40,8 @@ function Conv2d:init(channels, filters, kernel, options)
   self.padding = pair.check(4, "Conv2d", options.padding, "padding", 0)
   self.dilation = pair.check(4, "Conv2d", options.dilation, "dilation", 1)
   self.groups = groups
-  self.weight = Parameter(mt.empty({ filters, channels // groups, kernel[1], kernel[2] },
-                                   place))
+  local shape = { filters, channels // groups, kernel[1], kernel[2] }
+  self.weight = Parameter(mt.empty(shape, place))
   if options.bias then self.bias = Parameter(mt.empty({ filters }, place)) end
   initialise.fan_in_uniform_(self.weight, self.bias)
 end

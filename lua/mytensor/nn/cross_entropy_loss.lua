@@ -1,4 +1,5 @@
--- lua/mytensor/nn/cross_entropy_loss.lua: cross entropy between logits and class labels.
+-- lua/mytensor/nn/cross_entropy_loss.lua: cross entropy between logits and class
+-- labels.
 
 local check = require "mytensor.check"
 local class = require "mytensor.class"
@@ -12,7 +13,8 @@ local CrossEntropyLoss = class("CrossEntropyLoss", Module)
 function CrossEntropyLoss:init(options)
   options = check.options(1, "CrossEntropyLoss", options, { reduction = "mean" })
   if not reductions[options.reduction] then
-    check.fail(1, "CrossEntropyLoss", "reduction must be 'mean', 'sum' or 'none', got '%s'",
+    check.fail(1, "CrossEntropyLoss",
+               "reduction must be 'mean', 'sum' or 'none', got '%s'",
                tostring(options.reduction))
   end
   self.reduction = options.reduction

@@ -4,8 +4,8 @@ local check = require "mytensor.check"
 local class = require "mytensor.class"
 local Module = require "mytensor.nn.module"
 
---- In training each element is 0 with probability p, the others are divided by 1 - p; in
---- evaluation the input passes (Srivastava et al., JMLR 15, 2014).
+--- In training each element is 0 with probability p, the others are divided by 1 - p;
+--- in evaluation the input passes (Srivastava et al., JMLR 15, 2014).
 --- @class mytensor.nn.Dropout: mytensor.nn.Module
 local Dropout = class("Dropout", Module)
 

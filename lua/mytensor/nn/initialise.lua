@@ -1,5 +1,5 @@
--- lua/mytensor/nn/initialise.lua: mt.nn.init, how weights start. All fill in place, record
--- nothing, and return their tensor.
+-- lua/mytensor/nn/initialise.lua: mt.nn.init, how weights start. All fill in place,
+-- record nothing, and return their tensor.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -11,8 +11,8 @@ local gains = {
   relu = math.sqrt(2),
 }
 
---- The factor by which a nonlinearity's weights are larger than those of a linear map, so
---- that the variance stays from layer to layer.
+--- The factor by which a nonlinearity's weights are larger than those of a linear map,
+--- so that the variance stays from layer to layer.
 --- @param nonlinearity string linear conv2d sigmoid identity tanh selu relu leaky_relu
 --- @param slope? number of leaky_relu, default 0.01
 --- @return number
@@ -82,7 +82,8 @@ function initialise.ones_(tensor)
   return fill("ones_", tensor, "fill_", 1)
 end
 
---- Uniform with variance gain^2 * 2 / (fan in + fan out) (Glorot and Bengio, AISTATS 2010).
+--- Uniform with variance gain^2 * 2 / (fan in + fan out) (Glorot and Bengio, AISTATS
+--- 2010).
 --- @param tensor mytensor.Tensor (out, in, ...)
 --- @param gain? number default 1
 function initialise.xavier_uniform_(tensor, gain)

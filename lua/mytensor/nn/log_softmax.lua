@@ -1,4 +1,5 @@
--- lua/mytensor/nn/log_softmax.lua: the logarithm of softmax along a dim, without overflow.
+-- lua/mytensor/nn/log_softmax.lua: the logarithm of softmax along a dim, without
+-- overflow.
 
 local check = require "mytensor.check"
 local class = require "mytensor.class"

@@ -19,8 +19,8 @@ local walk = require "mytensor.nn.walk"
 ---     local logits = Net()(x)
 ---
 --- What is assigned to a field is registered by its kind, in the order of assignment:
---- `nn.Parameter(t)`, or a leaf tensor that requires grad, is a parameter; a module is a
---- child; anything else, a plain table of modules too, is just a field.
+--- `nn.Parameter(t)`, or a leaf tensor that requires grad, is a parameter; a module is
+--- a child; anything else, a plain table of modules too, is just a field.
 --- @class mytensor.nn.Module
 --- @field training boolean true after creation and `train`, false after `eval`
 local Module = class "Module"
@@ -63,6 +63,16 @@ local function kind_of(value, old_kind)
   return nil
 end
 
+-- Names are joined by dots.
+local function check_name(key, kind)
+  if type(key) == "string" and (key == "" or key:find(".", 1, true)) then
+    check.raise("the name '%s' of a %s must be without dots and not empty", key, kind)
+  elseif type(key) ~= "string" and math.type(key) ~= "integer" then
+    check.raise("the name of a %s must be a string or an integer, got %s", kind,
+                check.type_name(key))
+  end
+end
+
 local function unregister(state, key)
   state.kinds[key] = nil
   state.transient[key] = nil
@@ -79,19 +89,12 @@ function Module:__newindex(key, value)
   local old = state.kinds[key]
   local kind = value ~= nil and kind_of(value, old) or nil
   if old == "parameter" and value ~= nil and kind ~= "parameter" then
-    check.raise("cannot assign a %s to the parameter '%s' of %s (give nn.Parameter(t), or"
-                .. " change the values: mt.no_grad(function() p:copy_(t) end))",
+    check.raise("cannot assign a %s to the parameter '%s' of %s (give nn.Parameter(t),"
+                .. " or change the values: mt.no_grad(function() p:copy_(t) end))",
                 mt.is_tensor(value) and "tensor that isn't a parameter"
                 or check.type_name(value), tostring(key), self.__name)
   end
-  if kind then
-    if type(key) == "string" and (key == "" or key:find(".", 1, true)) then
-      check.raise("the name '%s' of a %s must be without dots and not empty", key, kind)
-    elseif type(key) ~= "string" and math.type(key) ~= "integer" then
-      check.raise("the name of a %s must be a string or an integer, got %s", kind,
-                  check.type_name(key))
-    end
-  end
+  if kind then check_name(key, kind) end
   if old and not kind then
     unregister(state, key)
   elseif kind and not old then
@@ -113,10 +116,7 @@ function Module:register_buffer(name, tensor, persistent)
     check.fail(1, "register_buffer", "'%s' is a %s already", name, state.kinds[name])
   end
   if not state.kinds[name] then
-    if name == "" or name:find(".", 1, true) then
-      check.fail(1, "register_buffer", "the name '%s' must be without dots and not empty",
-                 name)
-    end
+    check_name(name, "buffer")
     state.order[#state.order + 1] = name
   end
   state.kinds[name] = "buffer"
@@ -153,7 +153,8 @@ function Module:__call(...)
   end
   local outputs = table.pack(self:forward(table.unpack(inputs, 1, inputs.n)))
   for _, hook in ipairs(after or {}) do
-    local changed = table.pack(hook.fn(self, inputs, table.unpack(outputs, 1, outputs.n)))
+    local changed =
+      table.pack(hook.fn(self, inputs, table.unpack(outputs, 1, outputs.n)))
     if changed.n > 0 and changed[1] ~= nil then outputs = changed end
   end
   return table.unpack(outputs, 1, outputs.n)
@@ -176,16 +177,16 @@ local function add_hook(self, when, name, fn)
   return hook
 end
 
---- Call `fn(module, inputs, output...)` after each forward, `inputs` in a table. What it
---- returns, unless nil, replaces the output.
+--- Call `fn(module, inputs, output...)` after each forward, `inputs` in a table. What
+--- it returns, unless nil, replaces the output.
 --- @param fn function
 --- @return { remove: function }
 function Module:register_forward_hook(fn)
   return add_hook(self, "after", "register_forward_hook", fn)
 end
 
---- Call `fn(module, input...)` before each forward. What it returns, unless nil, replaces
---- the inputs.
+--- Call `fn(module, input...)` before each forward. What it returns, unless nil,
+--- replaces the inputs.
 --- @param fn function
 --- @return { remove: function }
 function Module:register_forward_pre_hook(fn)
@@ -203,8 +204,8 @@ function Module:children()
   return walk.values(walk.children(self))
 end
 
---- Iterate over the module itself, named "", and all below it, each once, parents first:
---- `for name, module in net:named_modules() do`, names as "features.1".
+--- Iterate over the module itself, named "", and all below it, each once, parents
+--- first: `for name, module in net:named_modules() do`, names as "features.1".
 --- @return function
 function Module:named_modules()
   return walk.iterate(walk.modules(self))
@@ -215,8 +216,9 @@ function Module:modules()
   return walk.values(walk.modules(self))
 end
 
---- Iterate: `for name, tensor in net:named_parameters() do`, names as "features.1.weight",
---- in the order of registration. One that several modules share comes once.
+--- Iterate: `for name, tensor in net:named_parameters() do`, names as
+--- "features.1.weight", in the order of registration. One that several modules share
+--- comes once.
 --- @return function
 function Module:named_parameters()
   return walk.iterate(walk.tensors(self, "parameter"))
@@ -259,7 +261,7 @@ function Module:state_dict()
 end
 
 --- Copy values in, by name. Nothing is changed when something doesn't fit.
---- @param dict table<string, mytensor.Tensor> as `state_dict` or `mt.load_tensors` gives
+--- @param dict table<string, mytensor.Tensor> from `state_dict` or `mt.load_tensors`
 --- @param options? { strict: boolean } strict = false: names may be missing or unknown
 --- @return string[] missing names, sorted
 --- @return string[] unexpected names, sorted
@@ -277,10 +279,11 @@ function Module:load_state_dict(dict, options)
       check.fail(1, "load_state_dict", "'%s': tensor expected, got %s", name,
                  check.type_name(new))
     else
-      local here, there = tensor:shape(), new:shape()
-      local ours, theirs = check.shape_text(here), check.shape_text(there)
+      local ours = check.shape_text(tensor:shape())
+      local theirs = check.shape_text(new:shape())
       if ours ~= theirs then
-        misfits[#misfits + 1] = ("%s: shape %s here, %s given"):format(name, ours, theirs)
+        local text = "%s: shape %s here, %s given"
+        misfits[#misfits + 1] = text:format(name, ours, theirs)
       end
       copies[#copies + 1] = { tensor, new }
     end
@@ -356,7 +359,8 @@ function Module:to(target)
     options = walk.dtypes[target] and { dtype = target } or { device = target }
   else
     check.type(1, "to", target, "table")
-    options = check.options(1, "to", target, { device = check.none, dtype = check.none })
+    options = check.options(1, "to", target,
+                            { device = check.none, dtype = check.none })
   end
   if options.dtype and not walk.float_dtypes[options.dtype] then
     check.fail(1, "to", "a module takes a float dtype, got %s", tostring(options.dtype))

@@ -16,7 +16,8 @@ function pair.check(n, name, v, what, least)
     return { i, i }
   end
   if #v ~= 2 then
-    check.fail(n, name, "%s must be an integer or {height, width}, got %d values", what, #v)
+    check.fail(n, name, "%s must be an integer or {height, width}, got %d values", what,
+               #v)
   end
   return {
     check.integer(n, name, v[1], what .. " (height)", least),

@@ -5,22 +5,24 @@ local class = require "mytensor.class"
 local Module = require "mytensor.nn.module"
 local walk = require "mytensor.nn.walk"
 
---- A chain: each module takes what the one before gave. `seq[i]` is the i-th, `#seq` their
---- number, `seq[i] = module` replaces one or, at `#seq + 1`, appends.
+--- A chain: each module takes what the one before gave. `seq[i]` is the i-th, `#seq`
+--- their number, `seq[i] = module` replaces one or, at `#seq + 1`, appends.
 --- @class mytensor.nn.Sequential: mytensor.nn.Module
 local Sequential = class("Sequential", Module)
 
 --- @param ... mytensor.nn.Module or one list of them
 function Sequential:init(...)
   local modules = table.pack(...)
-  if modules.n == 1 and type(modules[1]) == "table" and not walk.is_module(modules[1]) then
-    modules = table.move(modules[1], 1, #modules[1], 1, { n = #modules[1] })
+  local first = modules[1]
+  if modules.n == 1 and type(first) == "table" and not walk.is_module(first) then
+    modules = table.move(first, 1, #first, 1, { n = #first })
   end
   for i = 1, modules.n do
-    if not walk.is_module(modules[i]) then
-      check.fail(i, "Sequential", "module expected, got %s", check.type_name(modules[i]))
+    local module = modules[i]
+    if not walk.is_module(module) then
+      check.fail(i, self.__name, "module expected, got %s", check.type_name(module))
     end
-    self[i] = modules[i]
+    self[i] = module
   end
 end
 

@@ -1,5 +1,5 @@
--- lua/mytensor/nn/utils.lua: mt.nn.utils, what is done to gradients between backward and
--- step.
+-- lua/mytensor/nn/utils.lua: mt.nn.utils, what is done to gradients between backward
+-- and step.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -13,7 +13,8 @@ local function gradients(name, parameters)
   local grads = {}
   for i, p in ipairs(parameters) do
     if not mt.is_tensor(p) then
-      check.fail(1, name, "parameter %d: tensor expected, got %s", i, check.type_name(p))
+      check.fail(1, name, "parameter %d: tensor expected, got %s", i,
+                 check.type_name(p))
     end
     grads[#grads + 1] = p.grad
   end
@@ -23,7 +24,8 @@ end
 --- Scale all gradients by one factor so that their common 2-norm is at most `max_norm`.
 --- Nothing is moved to Lua: on a GPU this doesn't wait.
 ---
---- A norm that isn't finite makes the gradients NaN or 0: look at it if that can happen.
+--- A norm that isn't finite makes the gradients NaN or 0: look at it if that can
+--- happen.
 --- @param parameters mytensor.Tensor[] those without a gradient are skipped
 --- @param max_norm number
 --- @return mytensor.Tensor the norm before, a 0-dim tensor

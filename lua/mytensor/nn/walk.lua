@@ -1,6 +1,5 @@
 -- lua/mytensor/nn/walk.lua: traversals of a tree of modules, as lists of {name, value}.
 
-local mt = require "mytensor"
 local Parameter = require "mytensor.nn.parameter"
 
 local walk = {}
@@ -33,7 +32,8 @@ function walk.children(module)
   return fields(module, "module")
 end
 
--- Every place in the tree where a module stands; with `once`, a module's first place only.
+-- Every place in the tree where a module stands; with `once`, a module's first place
+-- only.
 local function places(module, prefix, seen, once, list)
   if seen[module] then return list end
   seen[module] = true
@@ -110,7 +110,7 @@ function walk.convert(module, dtype, device)
         local new = new_of[old] or converted(old, dtype, device)
         if kind == "parameter" and new ~= old and not new_of[old] then
           new = Parameter(new, old.requires_grad)
-          if mt.is_tensor(old.grad) then new.grad = converted(old.grad, dtype, device) end
+          if old.grad then new.grad = converted(old.grad, dtype, device) end
         end
         new_of[old] = new
         state.values[key] = new

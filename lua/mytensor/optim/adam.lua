@@ -5,8 +5,8 @@ local check = require "mytensor.check"
 local class = require "mytensor.class"
 local Optimiser = require "mytensor.optim.optimiser"
 
---- Steps by the running mean of the gradients over the root of that of their squares. The
---- weight decay is added to the gradient. As PyTorch's Adam.
+--- Steps by the running mean of the gradients over the root of that of their squares.
+--- The weight decay is added to the gradient. As PyTorch's Adam.
 --- @class mytensor.optim.Adam: mytensor.optim.Optimiser
 local Adam = class("Adam", Optimiser)
 

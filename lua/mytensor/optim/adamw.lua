@@ -1,5 +1,5 @@
--- lua/mytensor/optim/adamw.lua: Adam with decoupled weight decay (Loshchilov and Hutter,
--- arXiv 1711.05101).
+-- lua/mytensor/optim/adamw.lua: Adam with decoupled weight decay (Loshchilov and
+-- Hutter, arXiv 1711.05101).
 
 local class = require "mytensor.class"
 local Adam = require "mytensor.optim.adam"
@@ -8,7 +8,9 @@ local Adam = require "mytensor.optim.adam"
 --- @class mytensor.optim.AdamW: mytensor.optim.Adam
 local AdamW = class("AdamW", Adam)
 
-AdamW.defaults = { lr = 1e-3, betas = { 0.9, 0.999 }, epsilon = 1e-8, weight_decay = 0.01 }
+AdamW.defaults = {
+  lr = 1e-3, betas = { 0.9, 0.999 }, epsilon = 1e-8, weight_decay = 0.01,
+}
 AdamW.decoupled = true
 
 return AdamW

@@ -1,14 +1,15 @@
--- lua/mytensor/optim/optimiser.lua: what all optimisers share: groups of parameters, the
--- state of each parameter, saving and loading both.
+-- lua/mytensor/optim/optimiser.lua: what all optimisers share: groups of parameters,
+-- the state of each parameter, saving and loading both.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
 local class = require "mytensor.class"
 
 --- Base class. A subclass has `defaults`, `validate(self, n, options)`, and
---- `step_group(self, group, parameters)`, which gets the parameters that have a gradient.
+--- `step_group(self, group, parameters)`, which gets the parameters that have a
+--- gradient.
 --- @class mytensor.optim.Optimiser
---- @field param_groups table[] each { params = {...}, lr =, ... }: options may be changed
+--- @field param_groups table[] each { params = {...}, lr =, ... }; may be changed
 --- @field state table<mytensor.Tensor, table> what a step needs from the steps before
 local Optimiser = class "Optimiser"
 
@@ -16,11 +17,12 @@ local function check_parameters(self, list, where)
   for i, p in ipairs(list) do
     local name = where .. i
     if not mt.is_tensor(p) then
-      check.fail(1, self.__name, "%s: tensor expected, got %s", name, check.type_name(p))
+      check.fail(1, self.__name, "%s: tensor expected, got %s", name,
+                 check.type_name(p))
     elseif not p.requires_grad then
       check.fail(1, self.__name, "%s requires no grad", name)
     elseif not p:is_leaf() then
-      check.fail(1, self.__name, "%s is the result of an operation, not a parameter", name)
+      check.fail(1, self.__name, "%s is the result of an operation, no parameter", name)
     elseif self.owner[p] then
       check.fail(1, self.__name, "%s is in the list twice", name)
     end
@@ -28,7 +30,7 @@ local function check_parameters(self, list, where)
   end
 end
 
---- @param parameters table a list of tensors, or of groups { params = {...}, lr =, ... }
+--- @param parameters table list of tensors, or of groups { params = {...}, lr =, ... }
 --- @param options? table for all groups that don't say otherwise
 function Optimiser:init(parameters, options)
   if mt.is_tensor(parameters) then parameters = { parameters } end
@@ -124,7 +126,7 @@ local function copy(value)
 end
 
 --- A snapshot of options and states, parameters named by their numbers over all groups.
---- @return table { param_groups = { { params = {1, 2}, lr = ... } }, state = { {...} } }
+--- @return table { param_groups = { { params = {1, 2}, lr = ... } }, state = {...} }
 function Optimiser:state_dict()
   local dict, number = { param_groups = {}, state = {} }, 0
   for i, group in ipairs(self.param_groups) do
@@ -135,8 +137,9 @@ function Optimiser:state_dict()
       number = number + 1
       saved.params[j] = number
       if self.state[p] then
-        dict.state[number] = {}
-        for key, value in pairs(self.state[p]) do dict.state[number][key] = copy(value) end
+        local state = {}
+        for key, value in pairs(self.state[p]) do state[key] = copy(value) end
+        dict.state[number] = state
       end
     end
     dict.param_groups[i] = saved
@@ -182,8 +185,9 @@ function Optimiser:load_state_dict(dict)
       if mt.is_tensor(value) then
         local here, there = check.shape_text(p:shape()), check.shape_text(value:shape())
         if here ~= there then
-          check.fail(1, "load_state_dict", "%s of parameter %s: shape %s here, %s given",
-                     key, tostring(number), here, there)
+          check.fail(1, "load_state_dict",
+                     "%s of parameter %s: shape %s here, %s given", key,
+                     tostring(number), here, there)
         end
         state[p][key] = value:detach():clone():to(p:dtype()):to(p:device())
       else

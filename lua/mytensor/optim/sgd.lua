@@ -5,9 +5,9 @@ local check = require "mytensor.check"
 local class = require "mytensor.class"
 local Optimiser = require "mytensor.optim.optimiser"
 
---- p <- p - lr * v with v <- momentum * v + (1 - dampening) * (g + weight_decay * p). The
---- first step of a parameter starts v without dampening. With nesterov the step uses
---- g + momentum * v (Sutskever et al., ICML 2013). As PyTorch's SGD.
+--- p <- p - lr * v with v <- momentum * v + (1 - dampening) * (g + weight_decay * p).
+--- The first step of a parameter starts v without dampening. With nesterov the step
+--- uses g + momentum * v (Sutskever et al., ICML 2013). As PyTorch's SGD.
 --- @class mytensor.optim.SGD: mytensor.optim.Optimiser
 local SGD = class("SGD", Optimiser)
 

@@ -9,7 +9,7 @@ local confusion = {}
 --- @param labels mytensor.Tensor (N), the truth, 1..classes
 --- @param guesses mytensor.Tensor (N), 1..classes
 --- @param classes integer
---- @return mytensor.Tensor (classes, classes) int64: [i][j] = how often i was taken for j
+--- @return mytensor.Tensor (classes, classes) int64: how often i was taken for j
 function confusion.count(labels, guesses, classes)
   check.type(1, "confusion", labels, "tensor")
   check.type(2, "confusion", guesses, "tensor")

@@ -69,7 +69,9 @@ end
 local function draw(image, width, colour)
   local height = math.max(1, math.floor(#image * width / #image[1] + 0.5))
   height = height + height % 2
-  if height ~= #image or width ~= #image[1] then image = resample(image, height, width) end
+  if height ~= #image or width ~= #image[1] then
+    image = resample(image, height, width)
+  end
   local lines = {}
   for y = 1, height, 2 do
     lines[#lines + 1] = (colour and colour_line or ascii_line)(image[y], image[y + 1])
@@ -83,8 +85,8 @@ local function padded(text, width)
   return text .. (" "):rep(width - length)
 end
 
---- Draw grey images side by side: by half blocks in 256 colours on a terminal with UTF-8,
---- else by characters that grow darker.
+--- Draw grey images side by side: by half blocks in 256 colours on a terminal with
+--- UTF-8, else by characters that grow darker.
 --- @param images mytensor.Tensor (N, 1, H, W) or (N, H, W), 0 black .. 1 white
 --- @param options? table captions (lines of text for each image: {{"a", "b"}, ...}),
 ---   per_row = 4, columns (of the terminal, default $COLUMNS or 80), colour

@@ -46,7 +46,9 @@ function options.parse(args, declared)
       if not given then
         i = i + 1
         value = args[i]
-        if value == nil then return nil, ("option '--%s' needs a value"):format(name) end
+        if value == nil then
+          return nil, ("option '--%s' needs a value"):format(name)
+        end
       end
       result[name] = convert[d[2]](value)
       if result[name] == nil then
@@ -70,8 +72,8 @@ local function help(usage, declared)
   return table.concat(lines, "\n") .. "\n"
 end
 
---- The options of a script. `--help` shows them and ends it; what can't be understood is
---- reported and ends it with exit status 2.
+--- The options of a script. `--help` shows them and ends it; what can't be understood
+--- is reported and ends it with exit status 2.
 --- @param args string[] usually `arg`
 --- @param usage string the first line of the help
 --- @param declared table[] as for `parse`

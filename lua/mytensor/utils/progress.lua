@@ -7,15 +7,15 @@ local terminal = require "mytensor.utils.terminal"
 
 --- A line that tells how far a loop is, how fast, and how long it still takes:
 ---
----     local bar = mt.utils.Progress { total = 60000, unit = "images", label = "epoch 1" }
+---     local bar = mt.utils.Progress { total = #train, unit = "images" }
 ---     for _, images, labels in loader:iter() do
 ---       ...
----       if bar:advance(#labels) then bar:show(("loss %.4f"):format(loss:item())) end
+---       if bar:advance(images:size(1)) then bar:show("loss " .. loss:item()) end
 ---     end
 ---     bar:finish()
 ---
---- On a terminal the line is redrawn ten times a second; elsewhere a line is printed after
---- each quarter.
+--- On a terminal the line is redrawn ten times a second; elsewhere a line is printed
+--- after each quarter.
 --- @class mytensor.utils.Progress
 local Progress = class "Progress"
 
@@ -25,8 +25,8 @@ local width = 20 -- characters of the bar
 ---   for tests: interactive, utf8, clock (a function: seconds), write (a function)
 function Progress:init(options)
   options = check.options(1, "Progress", options, {
-    total = check.none, unit = "steps", label = "", interactive = terminal.interactive(),
-    utf8 = terminal.utf8(), clock = mt._clock,
+    total = check.none, unit = "steps", label = "", clock = mt._clock,
+    interactive = terminal.interactive(), utf8 = terminal.utf8(),
     write = function(text)
       io.stdout:write(text)
       io.stdout:flush()
