@@ -38,9 +38,8 @@ end
 --- What a value is called in a message.
 --- @return string
 function check.type_name(v)
-  if v == nil then return "nil" end
   local meta = getmetatable(v)
-  local name = type(meta) == "table" and rawget(meta, "__name")
+  local name = type(meta) == "table" and rawget(meta, "__name") or meta
   return type(name) == "string" and name or math.type(v) or type(v)
 end
 

@@ -46,7 +46,7 @@ function Optimiser:init(parameters, options)
   if parameters[1] == nil then
     check.fail(1, self.__name, "the list of parameters is empty")
   end
-  if type(parameters[1]) == "table" then
+  if type(parameters[1]) == "table" and not mt.is_tensor(parameters[1]) then
     for _, group in ipairs(parameters) do self:add_param_group(group) end
   else
     self:add_param_group { params = parameters }

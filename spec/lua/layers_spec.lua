@@ -1,0 +1,242 @@
+-- spec/lua/layers_spec.lua: the layers: shapes, values by hand, gradients, messages.
+
+local mt = require "mytensor"
+local nn = mt.nn
+
+local function raises(text, fn, ...)
+  local ok, message = pcall(fn, ...)
+  assert.is_false(ok, "no error, expected: " .. text)
+  assert.truthy(tostring(message):find(text, 1, true), message)
+end
+
+local function near(expected, actual, tolerance)
+  assert.is_true(math.abs(expected - actual) <= (tolerance or 1e-6),
+                 ("%.9g is not %.9g"):format(actual, expected))
+end
+
+describe("nn.Linear", function()
+  it("computes x * W^T + b over the last dim", function()
+    local m = nn.Linear(3, 2)
+    mt.no_grad(function()
+      m.weight:copy_(mt.tensor { { 1, 2, 3 }, { 4, 5, 6 } })
+      m.bias:copy_(mt.tensor { 10, 20 })
+    end)
+    assert.same({ { 16, 35 } }, m(mt.tensor { { 1, 1, 1 } }):totable())
+    assert.same({ 4, 5, 2 }, m(mt.zeros(4, 5, 3)):shape())
+  end)
+
+  it("works without a bias, and in another dtype", function()
+    local m = nn.Linear(3, 2, { bias = false, dtype = "float64" })
+    assert.is_nil(m.bias)
+    assert.equal("float64", m.weight:dtype())
+    assert.equal(1, #m:parameters())
+    assert.equal("Linear(3, 2, bias = false)", tostring(m))
+  end)
+
+  it("names what is wrong with its arguments", function()
+    raises("bad argument #1 to 'Linear' (number of features in must be an integer,"
+           .. " got string)", nn.Linear, "3", 2)
+    raises("bad argument #2 to 'Linear' (number of features out must be at least 0,"
+           .. " got -1)", nn.Linear, 3, -1)
+    raises("bad argument #3 to 'Linear' (unknown option 'bais' (known: bias, device,"
+           .. " dtype))", nn.Linear, 3, 2, { bais = false })
+    raises("bad argument #3 to 'Linear' (table of options expected, got boolean)",
+           nn.Linear, 3, 2, false)
+  end)
+end)
+
+describe("nn.Conv2d", function()
+  it("has the shapes of the arithmetic of convolution", function()
+    local m = nn.Conv2d(3, 8, { 3, 5 }, { stride = 2, padding = { 1, 2 } })
+    assert.same({ 8, 3, 3, 5 }, m.weight:shape())
+    assert.same({ 8 }, m.bias:shape())
+    assert.same({ 2, 8, 5, 6 }, m(mt.zeros(2, 3, 10, 11)):shape())
+    assert.equal("Conv2d(3, 8, {3, 5}, stride = 2, padding = {1, 2})", tostring(m))
+  end)
+
+  it("takes groups and dilation", function()
+    local m = nn.Conv2d(4, 6, 3, { groups = 2, dilation = 2, bias = false })
+    assert.same({ 6, 2, 3, 3 }, m.weight:shape())
+    assert.same({ 1, 6, 4, 4 }, m(mt.zeros(1, 4, 8, 8)):shape())
+    assert.equal("Conv2d(4, 6, 3, dilation = 2, groups = 2, bias = false)", tostring(m))
+  end)
+
+  it("adds the bias to a sum over the window", function()
+    local m = nn.Conv2d(1, 1, 2)
+    mt.no_grad(function()
+      m.weight:fill_(1)
+      m.bias:fill_(0.5)
+    end)
+    local x = mt.tensor({ 1, 2, 3, 4, 5, 6, 7, 8, 9 }):reshape(1, 1, 3, 3)
+    assert.same({ { { { 12.5, 16.5 }, { 24.5, 28.5 } } } }, m(x):totable())
+  end)
+
+  it("names what is wrong with its arguments", function()
+    raises("bad argument #3 to 'Conv2d' (kernel size must be an integer, got nil)",
+           nn.Conv2d, 1, 2)
+    raises("bad argument #3 to 'Conv2d' (kernel size (width) must be at least 1, got 0)",
+           nn.Conv2d, 1, 2, { 3, 0 })
+    raises("bad argument #3 to 'Conv2d' (kernel size must be an integer or"
+           .. " {height, width}, got 3 values)", nn.Conv2d, 1, 2, { 3, 3, 3 })
+    raises("bad argument #4 to 'Conv2d' (groups = 2 divides not both 3 channels in and 4"
+           .. " out)", nn.Conv2d, 3, 4, 1, { groups = 2 })
+  end)
+end)
+
+describe("pooling layers", function()
+  local x = mt.arange(1, 16):reshape(1, 1, 4, 4)
+
+  it("take the largest of each window, or the mean", function()
+    assert.same({ { { { 6, 8 }, { 14, 16 } } } }, nn.MaxPool2d(2)(x):totable())
+    assert.same({ { { { 3.5, 5.5 }, { 11.5, 13.5 } } } }, nn.AvgPool2d(2)(x):totable())
+  end)
+
+  it("give one value, and take strides and padding", function()
+    assert.equal(1, select("#", nn.MaxPool2d(2)(x)))
+    assert.same({ 1, 1, 3, 3 }, nn.MaxPool2d(2, { stride = 1 })(x):shape())
+    assert.same({ 1, 1, 2, 2 }, nn.AvgPool2d(3, { stride = 2, padding = 1 })(x):shape())
+    assert.equal("MaxPool2d(2, stride = 1)", tostring(nn.MaxPool2d(2, { stride = 1 })))
+    assert.equal("AvgPool2d(3, padding = 1)", tostring(nn.AvgPool2d(3, { padding = 1 })))
+  end)
+end)
+
+describe("activation layers", function()
+  it("are the functions of their names", function()
+    local x = mt.tensor { -2, -0.5, 0, 1, 3 }
+    for name, method in pairs {
+      ReLU = "relu", Sigmoid = "sigmoid", Tanh = "tanh", GELU = "gelu",
+      Softmax = "softmax", LogSoftmax = "log_softmax",
+    } do
+      assert.is_true(nn[name]()(x):equal(x[method](x)), name)
+    end
+    assert.is_true(nn.GELU { approximate = "tanh" }(x):equal(x:gelu_tanh()))
+    assert.is_true(nn.LeakyReLU(0.2)(x):equal(x:leaky_relu(0.2)))
+    assert.equal(x, nn.Identity()(x))
+  end)
+
+  it("take a dim where they need one", function()
+    local y = nn.Softmax(1)(mt.zeros(4, 3))
+    near(0.25, y[{ 1, 1 }]:item())
+    assert.equal("Softmax(dim = 1)", tostring(nn.Softmax(1)))
+    raises("bad argument #1 to 'GELU' (approximate must be 'none' or 'tanh', got 'erf')",
+           nn.GELU, { approximate = "erf" })
+  end)
+end)
+
+describe("nn.Flatten", function()
+  it("keeps the batch dim, or takes other bounds", function()
+    assert.same({ 2, 60 }, nn.Flatten()(mt.zeros(2, 3, 4, 5)):shape())
+    assert.same({ 2, 12, 5 }, nn.Flatten(2, 3)(mt.zeros(2, 3, 4, 5)):shape())
+    assert.same({ 120 }, nn.Flatten(1)(mt.zeros(2, 3, 4, 5)):shape())
+  end)
+end)
+
+describe("nn.Dropout", function()
+  it("zeroes and rescales in training, passes in evaluation", function()
+    mt.manual_seed(11)
+    local m, x = nn.Dropout(0.25), mt.ones(10000)
+    local y = m(x)
+    local kept = y:ne(0):sum():item()
+    -- 7500 expected, standard deviation 43
+    assert.is_true(math.abs(kept - 7500) < 220, tostring(kept))
+    near(4 / 3, y:max():item())
+    m:eval()
+    assert.is_true(m(x):equal(x))
+  end)
+
+  it("wants a probability", function()
+    raises("bad argument #1 to 'Dropout' (p must be in [0, 1], got 1.5)", nn.Dropout, 1.5)
+  end)
+end)
+
+describe("nn.Embedding", function()
+  it("looks rows up by index, and trains them", function()
+    local m = nn.Embedding(5, 3)
+    local index = mt.tensor({ { 1, 5 }, { 2, 5 } }, { dtype = "int64" })
+    local y = m(index)
+    assert.same({ 2, 2, 3 }, y:shape())
+    assert.is_true(y[{ 1, 2 }]:equal(m.weight[5]))
+    y:sum():backward()
+    assert.same({ { 1, 1, 1 }, { 1, 1, 1 }, { 0, 0, 0 }, { 0, 0, 0 }, { 2, 2, 2 } },
+                m.weight.grad:totable())
+  end)
+end)
+
+describe("losses", function()
+  it("compute cross entropy of classes from 1", function()
+    local loss = nn.CrossEntropyLoss()
+    local logits = mt.tensor { { 0, 0, 0, 0 }, { 1, 2, 3, 4 } }
+    local labels = mt.tensor({ 3, 4 }, { dtype = "int64" })
+    local second = math.log(math.exp(-3) + math.exp(-2) + math.exp(-1) + 1)
+    near((math.log(4) + second) / 2, loss(logits, labels):item())
+    near(math.log(4) + second,
+         nn.CrossEntropyLoss { reduction = "sum" }(logits, labels):item(), 1e-5)
+    assert.same({ 2 }, nn.CrossEntropyLoss { reduction = "none" }(logits, labels):shape())
+  end)
+
+  it("compute the mean squared error", function()
+    local x, t = mt.tensor { 1, 2, 3 }, mt.tensor { 1, 4, 0 }
+    near(13 / 3, nn.MSELoss()(x, t):item())
+    near(13, nn.MSELoss { reduction = "sum" }(x, t):item())
+    assert.same({ 0, 4, 9 }, nn.MSELoss { reduction = "none" }(x, t):totable())
+  end)
+
+  it("want a known reduction", function()
+    raises("bad argument #1 to 'MSELoss' (reduction must be 'mean', 'sum' or 'none', got"
+           .. " 'avg')", nn.MSELoss, { reduction = "avg" })
+  end)
+end)
+
+describe("nn.Sequential", function()
+  it("chains modules, counts them, and gives them by number", function()
+    local m = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
+    assert.equal(2, #m)
+    assert.equal("ReLU", m[2].__name)
+    assert.same({ 4, 3 }, m(mt.zeros(4, 2)):shape())
+    assert.equal(m, m:append(nn.Linear(3, 1)))
+    assert.same({ 4, 1 }, m(mt.zeros(4, 2)):shape())
+    m[2] = nn.Tanh()
+    assert.equal("Tanh", m[2].__name)
+    assert.equal(3, #m)
+  end)
+
+  it("takes a list too, and none at all", function()
+    assert.equal(2, #nn.Sequential { nn.ReLU(), nn.Tanh() })
+    local x = mt.zeros(2)
+    assert.equal(x, nn.Sequential()(x))
+  end)
+
+  it("wants modules", function()
+    raises("bad argument #2 to 'Sequential' (module expected, got function)",
+           nn.Sequential, nn.ReLU(), print)
+  end)
+
+  it("gives the gradient to every layer", function()
+    local m = nn.Sequential(nn.Conv2d(1, 2, 3), nn.GELU(), nn.MaxPool2d(2), nn.Flatten(),
+                            nn.Linear(8, 3))
+    nn.CrossEntropyLoss()(m(mt.randn { 2, 1, 6, 6 }), mt.tensor { 1, 3 }):backward()
+    for name, p in m:named_parameters() do
+      assert.is_true(p.grad:abs():sum():item() > 0, name)
+    end
+  end)
+end)
+
+describe("nn.ModuleList", function()
+  it("registers its modules and has no forward", function()
+    local m = nn.ModuleList { nn.Linear(1, 1), nn.Linear(1, 1) }
+    assert.equal(4, #m:parameters())
+    local n = 0
+    for i, layer in ipairs(m) do
+      assert.equal(m[i], layer)
+      n = n + 1
+    end
+    assert.equal(2, n)
+    raises("ModuleList has no method 'forward'", m, 1)
+  end)
+end)
+
+describe("mt.nn", function()
+  it("has nil under unknown names", function()
+    assert.is_nil(nn.Liner)
+  end)
+end)
