@@ -26,8 +26,9 @@ static const mt_embedded *find_file(const char *name) {
   return f->name != NULL ? f : NULL;
 }
 
-/* Push the chunk of a module, from $MYTENSOR_LUA if that is set. */
+/* Push the chunk of a module, from $MYTENSOR_LUA if that is set, and nothing else. */
 static void load_chunk(lua_State *L, const mt_embedded *f) {
+  const int top = lua_gettop(L);
   const char *dir = mtl_getenv(L, "MYTENSOR_LUA");
   int status;
   if (dir != NULL && dir[0] != '\0') {
@@ -39,6 +40,8 @@ static void load_chunk(lua_State *L, const mt_embedded *f) {
     status = luaL_loadbuffer(L, f->data, f->size, lua_pushfstring(L, "=%s", f->name));
   }
   if (status != LUA_OK) lua_error(L);
+  lua_replace(L, top + 1); /* over the names that were pushed for it */
+  lua_settop(L, top + 1);
 }
 
 /* package.preload's loader: name, extra -> what the file returns */
