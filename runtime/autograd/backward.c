@@ -138,6 +138,7 @@ static mt_status walk_run(mt_walk *w, int n, mt_tensor *const *outputs,
   if (!edge) return out_of_memory();
   mt_status status = output_edges(n, outputs, edge);
   if (status == MT_OK && w->capturing) status = explore(w, n, edge, &all);
+  w->outer_enabled = was_enabled;
   ctx->grad_enabled = w->o.create_graph;
   if (status == MT_OK) status = walk_all(w, n, outputs, g, edge);
   ctx->grad_enabled = was_enabled;

@@ -25,6 +25,7 @@ typedef struct mt_capture {
 struct mt_walk {
   mt_context *ctx;
   mt_backward_options o;
+  bool outer_enabled; /* grad mode outside of the walk */
   bool capturing; /* mt_grad: only what leads to captures runs, leaves are left alone */
   int ncaptures;
   mt_capture *captures;
