@@ -247,8 +247,9 @@ static mt_status save_all(lua_State *L, int given, function *f, int nout,
     lua_pop(L, 1);
     if (!t) continue;
     int own = -1;
-    for (int k = 0; k < nout && !mt_requires_grad(t); k++) {
-      if (t == result[k]) own = k;
+    for (int k = 0; k < nout; k++) { /* an input that is returned stays an input */
+      const bool other = mt_requires_grad(t) && t->autograd->edge.node != f->node;
+      if (t == result[k] && !other) own = k;
     }
     MT_TRY(mt_save(&f->saved[i], t, f->node, own));
   }
