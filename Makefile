@@ -183,7 +183,7 @@ endif
 demo: ## install what is missing, build, train a network on Fashion-MNIST
 	$(AGAIN) deps NEED="$(DEPS_BUILD) $(DEPS_DEMO)"
 	$(AGAIN) all
-	build/mtlua examples/fashion_mnist.lua
+	build/mtlua examples/fashion_mnist.lua --out build/fashion_mnist.safetensors
 
 test: deps ## install what is missing, build, run the specs in the host and in lua5.4
 	$(AGAIN) all

@@ -19,7 +19,7 @@ for step = 1, 500 do
   if step % 100 == 0 then print(("step %3d  loss %.5f"):format(step, loss:item())) end
 end
 
-local outputs = mt.no_grad(model, inputs)
+local outputs = mt.no_grad(function() return model(inputs) end)
 for i = 1, 4 do
   print(("%d xor %d = %.3f"):format(inputs[{ i, 1 }]:item(), inputs[{ i, 2 }]:item(),
                                     outputs[{ i, 1 }]:item()))

@@ -128,6 +128,23 @@ function check.is_float(tensor)
   return float_dtypes[tensor:dtype()] == true
 end
 
+local max_dims = 12 -- MT_MAX_DIMS of the runtime
+
+--- What is wrong with a shape that a file gives: the runtime could not make it.
+--- @param shape integer[]
+--- @param width integer bytes of an element
+--- @return string? nil if nothing
+function check.shape_problem(shape, width)
+  if #shape > max_dims then
+    return ("%d dims, at most %d are possible"):format(#shape, max_dims)
+  end
+  local bytes = width + 0.0 -- a float: the product of sizes doesn't wrap
+  for _, size in ipairs(shape) do bytes = bytes * math.max(size, 1) end
+  if bytes >= 2 ^ 62 then
+    return ("shape %s is too large"):format(check.shape_text(shape))
+  end
+end
+
 --- The value that stands for "known, but without a default" in `check.options`.
 check.none = {}
 

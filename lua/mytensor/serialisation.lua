@@ -164,22 +164,24 @@ local function parse_entry(name, entry)
   if type(offsets) ~= "table" or #offsets ~= 2 then
     return nil, "no pair of data_offsets"
   end
-  local sizes, bytes = {}, info[2] + 0.0 -- a float: the product of sizes doesn't wrap
+  local sizes, bytes = {}, info[2]
   for i = 1, #shape do
     sizes[i] = whole(shape[i])
     if not sizes[i] then return nil, ("size %d is not a whole number"):format(i) end
-    bytes = bytes * sizes[i]
   end
   for key in pairs(shape) do
     if not (math.type(key) == "integer" and sizes[key]) then return nil, "no shape" end
   end
+  local problem = check.shape_problem(sizes, bytes)
+  if problem then return nil, problem end
+  for _, size in ipairs(sizes) do bytes = bytes * size end
   local first, last = whole(offsets[1]), whole(offsets[2])
   if not (first and last and first <= last) then
     return nil, ("bad data_offsets [%s, %s]"):format(tostring(offsets[1]),
                                                      tostring(offsets[2]))
   end
   if bytes ~= last - first then
-    return nil, ("%s %s takes %.0f bytes, data_offsets give %d"):format(
+    return nil, ("%s %s takes %d bytes, data_offsets give %d"):format(
       entry.dtype, check.shape_text(sizes), bytes, last - first)
   end
   return { name = name, dtype = info[1], shape = sizes, first = first, last = last }

@@ -6,13 +6,14 @@ setup(function() mt.manual_seed(31) end)
 
 -- f(x) computed rightly, with a gradient computed by `backward(dy, x)`.
 local function with_gradient(forward, backward)
-  local Custom = mt.Function(
-    function(ctx, x)
-      ctx.x = x
+  local custom = mt.Function("custom", {
+    forward = function(ctx, x)
+      ctx:save(x)
       return forward(x)
     end,
-    function(ctx, dy) return backward(dy, ctx.x) end)
-  return function(x) return Custom(x) end
+    backward = function(ctx, dy) return backward(dy, ctx:saved()) end,
+  })
+  return function(x) return custom(x) end
 end
 
 describe("gradcheck", function()
@@ -90,7 +91,8 @@ describe("gradcheck", function()
       mask[17] = 1.01
       local fn = with_gradient(function(x) return x * 3 end,
                                function(dy) return dy * 3 * mask:to(dy:dtype()) end)
-      assert.truthy(wrong(fn, mt.randn { 30 }):find("(1 of 900 entries differ)", 1, true))
+      assert.truthy(wrong(fn, mt.randn { 30 })
+        :find("(1 of 900 entries differ)", 1, true))
       assert.truthy(wrong(fn, mt.randn { 30 }, { max_full = 0 })
         :find("(1 of 30 entries differ)", 1, true))
     end)
@@ -135,8 +137,8 @@ describe("gradcheck", function()
   it("checks its arguments", function()
     local ok, message = pcall(mt.gradcheck, function(x) return x end, { 3 })
     assert.is_false(ok)
-    assert.truthy(message:find("bad argument #2 to 'gradcheck' (no float tensor among the"
-                               .. " inputs)", 1, true), message)
+    assert.truthy(message:find("bad argument #2 to 'gradcheck' (no float tensor among"
+                               .. " the inputs)", 1, true), message)
     ok, message = pcall(mt.gradcheck, nil, {})
     assert.is_false(ok)
     assert.truthy(message:find("bad argument #1 to 'gradcheck' (function expected, got"
@@ -148,8 +150,9 @@ describe("gradgradcheck", function()
   it("accepts right second derivatives", function()
     assert.is_true(mt.gradgradcheck(function(a, b) return a * b:exp() end,
                                     { mt.randn(2, 2), mt.randn { 2 } }))
-    assert.is_true(mt.gradgradcheck(function(a) return a:sigmoid(), a:square():sum() end,
-                                    mt.randn { 3 }))
+    assert.is_true(mt.gradgradcheck(function(a)
+      return a:sigmoid(), a:square():sum()
+    end, mt.randn { 3 }))
     assert.is_true(mt.gradgradcheck(function(x, w)
       return mt.conv2d(x, w, nil, { padding = 1 })
     end, { mt.randn { 1, 2, 3, 3 }, mt.randn { 2, 2, 3, 3 } }))

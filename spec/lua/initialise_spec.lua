@@ -16,7 +16,7 @@ end
 
 local function near(expected, actual, tolerance, what)
   assert.is_true(math.abs(expected - actual) <= tolerance,
-                 ("%s: %.6g is not %.6g (seed %d)"):format(what, actual, expected, seed))
+                 ("%s: %.6g is not %.6g, seed %d"):format(what, actual, expected, seed))
 end
 
 -- Uniform in +-bound: never outside, and mean and variance within five sigma.
@@ -34,7 +34,8 @@ end
 local function check_normal(t, std)
   local count = t:numel()
   near(0, t:mean():item(), 5 * std / math.sqrt(count), "mean")
-  near(std ^ 2, t:square():mean():item(), 5 * std ^ 2 * math.sqrt(2 / count), "variance")
+  near(std ^ 2, t:square():mean():item(), 5 * std ^ 2 * math.sqrt(2 / count),
+       "variance")
   -- 4.55% lie beyond two sigma.
   local beyond = t:abs():gt(2 * std):to("float32"):mean():item()
   near(0.0455, beyond, 5 * math.sqrt(0.0455 / count), "beyond two sigma")
@@ -49,7 +50,8 @@ describe("nn.init", function()
     assert.equal(5 / 3, gain "tanh")
     assert.equal(math.sqrt(2), gain "relu")
     near(math.sqrt(2 / 1.04), gain("leaky_relu", 0.2), 1e-12, "leaky_relu")
-    raises("bad argument #1 to 'calculate_gain' (unknown nonlinearity 'rel')", gain, "rel")
+    raises("bad argument #1 to 'calculate_gain' (unknown nonlinearity 'rel')", gain,
+           "rel")
   end)
 
   it("fills uniformly between bounds", function()
@@ -72,7 +74,8 @@ describe("nn.init", function()
                   2 * math.sqrt(6 / 400))
     check_normal(nn.init.xavier_normal_(mt.empty(300, 100)), math.sqrt(2 / 400))
     check_uniform(nn.init.kaiming_uniform_(mt.empty(300, 100)), math.sqrt(6 / 100))
-    check_uniform(nn.init.kaiming_uniform_(mt.empty(100, 10, 5, 5), { a = math.sqrt(5) }),
+    check_uniform(nn.init.kaiming_uniform_(mt.empty(100, 10, 5, 5),
+                                             { a = math.sqrt(5) }),
                   1 / math.sqrt(250))
     check_normal(nn.init.kaiming_normal_(mt.empty(300, 100),
                                          { mode = "fan_out", nonlinearity = "relu" }),

@@ -58,7 +58,7 @@ describe("nn.Module", function()
     assert.equal(1, #Net():buffers())
   end)
 
-  it("takes a leaf that requires grad as a parameter, other tensors as fields", function()
+  it("takes a leaf that requires grad as a parameter, others as fields", function()
     local m = nn.Module()
     m.leaf = mt.zeros({ 2 }, { requires_grad = true })
     m.plain = mt.zeros { 2 }
@@ -106,8 +106,8 @@ describe("nn.Module", function()
 
   it("refuses a plain tensor in the place of a parameter", function()
     local m = Net()
-    raises("cannot assign a tensor that isn't a parameter to the parameter 'scale' of Net",
-           function() m.scale = mt.zeros { 2 } end)
+    raises("cannot assign a tensor that isn't a parameter to the parameter 'scale' of"
+           .. " Net", function() m.scale = mt.zeros { 2 } end)
   end)
 
   it("refuses names with dots, and buffers over parameters", function()
@@ -120,7 +120,8 @@ describe("nn.Module", function()
 
   it("names a shared tensor once, but under each name in the state", function()
     local m = nn.Module()
-    m.a, m.b = nn.Linear(2, 2), nn.Linear(2, 2)
+    m.a = nn.Linear(2, 2)
+    m.b = nn.Linear(2, 2)
     m.b.weight = m.a.weight
     assert.same({ "a.weight", "a.bias", "b.bias" }, names(m:named_parameters()))
     local dict = m:state_dict()
@@ -248,7 +249,8 @@ end)
 describe("Module:to", function()
   it("converts float tensors, keeps integer ones, and shared ones shared", function()
     local m = nn.Module()
-    m.a, m.b = nn.Linear(2, 2), nn.Linear(2, 2)
+    m.a = nn.Linear(2, 2)
+    m.b = nn.Linear(2, 2)
     m.b.weight = m.a.weight
     m:register_buffer("steps", mt.zeros({ 1 }, { dtype = "int64" }))
     assert.equal(m, m:to "float64")

@@ -37,7 +37,8 @@ end
 describe("the trajectory of", function()
   for number, case in ipairs(reference.cases) do
     for _, dtype in ipairs { "float64", "float32" } do
-      it(("%s (case %d) in %s is PyTorch's"):format(case.name, number, dtype), function()
+      local title = "%s (case %d) in %s is PyTorch's"
+      it(title:format(case.name, number, dtype), function()
         local list = parameters(dtype)
         local optimiser = optim[case.name](list, case.options)
         local tolerance = dtype == "float64" and 1e-12 or 2e-6
@@ -78,7 +79,8 @@ describe("an optimiser", function()
     assert.equal(1, optimiser.param_groups[2].lr)
     a.grad, b.grad = mt.ones_like(a), mt.ones_like(b)
     optimiser:step()
-    check_values({ a, b }, { { 0, -1.75, 1.5 }, { -0.25, -1.5, 0.5, -0.75 } }, 1e-12, "")
+    check_values({ a, b }, { { 0, -1.75, 1.5 }, { -0.25, -1.5, 0.5, -0.75 } }, 1e-12,
+                 "groups")
   end)
 
   it("lets SGD's groups give lr, if all do", function()
@@ -140,9 +142,9 @@ describe("an optimiser", function()
   end)
 
   it("shows its groups", function()
+    local optimiser = optim.SGD(parameters "float32", { lr = 0.1, momentum = 0.9 })
     assert.equal("SGD(2 parameters, dampening = 0, lr = 0.1, momentum = 0.9, nesterov ="
-                 .. " false, weight_decay = 0)",
-                 tostring(optim.SGD(parameters "float32", { lr = 0.1, momentum = 0.9 })))
+                 .. " false, weight_decay = 0)", tostring(optimiser))
   end)
 
   it("trains a network", function()
@@ -195,7 +197,8 @@ describe("an optimiser's arguments", function()
         function() optim.SGD({ p, 3 }, { lr = 1 }) end,
       ["#1 to 'SGD' (group 1, parameter 1 requires no grad)"] =
         function() optim.SGD({ mt.zeros { 2 } }, { lr = 1 }) end,
-      ["#1 to 'SGD' (group 1, parameter 1 is the result of an operation, no parameter)"] =
+      ["#1 to 'SGD' (group 1, parameter 1 is the result of an operation, no"
+       .. " parameter)"] =
         function() optim.SGD({ p * 2 }, { lr = 1 }) end,
       ["#1 to 'SGD' (group 1, parameter 2 is in the list twice)"] =
         function() optim.SGD({ p, p }, { lr = 1 }) end,
@@ -267,7 +270,8 @@ describe("clip_grad_norm_", function()
   end)
 
   it("gives 0 when there is no gradient", function()
-    assert.equal(0, nn.utils.clip_grad_norm_({ nn.Parameter(mt.zeros { 1 }) }, 1):item())
+    local p = nn.Parameter(mt.zeros { 1 })
+    assert.equal(0, nn.utils.clip_grad_norm_({ p }, 1):item())
   end)
 
   it("checks its arguments", function()

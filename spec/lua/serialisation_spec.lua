@@ -29,7 +29,8 @@ end
 local all_dtypes = {
   float32 = { 1.5, -0.25, 3e38 }, float64 = { 1.1, -1e300, 0 },
   float16 = { 1.5, -0.25, 65504 }, bfloat16 = { 1.5, -0.25, 2 ^ 100 },
-  int64 = { 0, math.maxinteger, math.mininteger }, int32 = { 0, 2147483647, -2147483648 },
+  int64 = { 0, math.maxinteger, math.mininteger },
+  int32 = { 0, 2147483647, -2147483648 },
   int16 = { 0, 32767, -32768 }, int8 = { 0, 127, -128 }, uint8 = { 0, 1, 255 },
   bool = { true, false, true },
 }
@@ -58,7 +59,7 @@ describe("save_tensors and load_tensors", function()
   end)
 
   it("bring back shapes, empty ones and none too, and any layout", function()
-    local t = mt.arange(1, 24):reshape(2, 3, 4)
+    local t = mt.arange(24):reshape(2, 3, 4)
     local tensors = {
       transposed = t:transpose(1, 3), narrow = t:narrow(3, 2, 2), scalar = mt.tensor(7),
       empty = mt.zeros(0, 3), expanded = mt.tensor({ 5 }):expand(4),
@@ -103,7 +104,9 @@ describe("save_tensors and load_tensors", function()
 
   it("restore a network", function()
     local nn = mt.nn
-    local function net() return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)) end
+    local function net()
+      return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    end
     local a, b = net(), net()
     assert(mt.save_tensors(path, a:state_dict()))
     b:load_state_dict(assert(mt.load_tensors(path)))
@@ -155,15 +158,14 @@ describe("save_tensors", function()
         function() mt.save_tensors(path, { x }) end,
       ["#2 to 'save_tensors' (the name '__metadata__' is reserved)"] =
         function() mt.save_tensors(path, { __metadata__ = x }) end,
-      ["#2 to 'save_tensors' (the name \"\\xFF\" is not UTF-8)"] =
+      ["#2 to 'save_tensors' (the name \"\xff\" is not UTF-8)"] =
         function() mt.save_tensors(path, { ["\xff"] = x }) end,
       ["#3 to 'save_tensors' (metadata must be strings under strings, got integer under"
        .. " string)"] =
         function() mt.save_tensors(path, { a = x }, { epoch = 3 }) end,
     } do
       local expected = "bad argument " .. text
-      -- %q writes a byte as a decimal escape.
-      raises(expected:gsub("\\xFF", "\\255"), call)
+      raises(expected, call)
     end
     assert.is_false(shell.exists(path))
   end)
@@ -178,8 +180,8 @@ describe("load_tensors", function()
     assert.equal("no safetensors file: only 0 bytes", complaint())
     shell.write(path, "PK\3\4 this is some other file")
     assert.truthy(complaint():find("no safetensors file: a header of", 1, true))
-    shell.write(path, ("\255"):rep(20))
-    assert.equal("no safetensors file: a header of 18446744073709551615 bytes (the limit"
+    shell.write(path, ("\0"):rep(7) .. "\128rest")
+    assert.equal("no safetensors file: a header of 9223372036854775808 bytes (the limit"
                  .. " is 100000000)", complaint())
   end)
 
@@ -217,8 +219,9 @@ describe("load_tensors", function()
       ['{"dtype":"U8","shape":[4],"data_offsets":[0,5]}'] =
         "U8 [4] takes 4 bytes, data_offsets give 5",
       ['{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}'] =
-        "F32 [4294967296, 4294967296] takes 73786976294838206464 bytes, data_offsets"
-        .. " give 4",
+        "shape [4294967296, 4294967296] is too large",
+      ['{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}'] =
+        "13 dims, at most 12 are possible",
     } do
       write('{"t":' .. entry .. "}", "\0\0\0\0")
       assert.equal("tensor 't': " .. expected, complaint())
@@ -231,10 +234,9 @@ describe("load_tensors", function()
 
   it("refuses overlaps, gaps, and data that is missing or left over", function()
     local function two(a, b, c, d, data)
-      write(('{"x":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]},'):format(b - a, a, b)
-            .. ('"y":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}}'):format(d - c, c,
-                                                                                   d),
-            ("\0"):rep(data))
+      local entry = '"%s":{"dtype":"U8","shape":[%d],"data_offsets":[%d,%d]}'
+      write("{" .. entry:format("x", b - a, a, b) .. ","
+            .. entry:format("y", d - c, c, d) .. "}", ("\0"):rep(data))
       return complaint()
     end
     assert.equal("tensor 'y' starts at 2, but the one before ends at 4",
@@ -254,21 +256,20 @@ describe("load_tensors", function()
     assert.equal("tensor 't': BOOL element 3 is 2", complaint())
   end)
 
-  it("survives every cut of a good file, and every flipped bit of its header", function()
-    assert(mt.save_tensors(path, { a = mt.ones(2, 2), b = mt.zeros { 3 } }, { k = "v" }))
+  it("survives every cut of a good file, and a flipped bit in each byte", function()
+    local tensors = { a = mt.ones(2, 2), b = mt.zeros { 3 } }
+    assert(mt.save_tensors(path, tensors, { k = "v" }))
     local good = shell.read(path)
     for n = 0, #good - 1 do
       shell.write(path, good:sub(1, n))
       assert.is_nil((mt.load_tensors(path)))
     end
-    for n = 1, #good - 28 do
-      for bit = 0, 7 do
-        local byte = string.char(good:byte(n) ~ (1 << bit))
-        shell.write(path, good:sub(1, n - 1) .. byte .. good:sub(n + 1))
-        -- Some give another valid file; none may raise.
-        local tensors, message = mt.load_tensors(path)
-        assert.equal(tensors and "table" or "string", type(message))
-      end
+    for n = 1, #good do
+      local byte = string.char(good:byte(n) ~ (1 << n % 8))
+      shell.write(path, good:sub(1, n - 1) .. byte .. good:sub(n + 1))
+      -- Some give another valid file; none may raise.
+      local loaded, message = mt.load_tensors(path)
+      assert.equal(loaded and "table" or "string", type(message))
     end
   end)
 

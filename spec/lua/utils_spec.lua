@@ -142,8 +142,8 @@ describe("draw_images", function()
   it("wants images", function()
     local ok, message = pcall(utils.draw_images, mt.zeros(2, 3, 4, 4))
     assert.is_false(ok)
-    assert.truthy(message:find("bad argument #1 to 'draw_images' (images (N, 1, H, W) or"
-                               .. " (N, H, W) expected, got [2, 3, 4, 4])", 1, true),
+    assert.truthy(message:find("bad argument #1 to 'draw_images' (images (N, 1, H, W)"
+                               .. " or (N, H, W) expected, got [2, 3, 4, 4])", 1, true),
                   message)
   end)
 end)

@@ -44,11 +44,13 @@ local function parse_header(bytes)
       ndim, length, #bytes)
   end
   local dtype, width = types[code][1], types[code][2]
-  local shape, size = {}, width + 0.0 -- a float: a product of 255 sizes doesn't wrap
+  local shape, size = {}, width
   for i = 1, ndim do
     shape[i] = (">I4"):unpack(bytes, 4 * i + 1)
-    size = size * shape[i]
   end
+  local problem = check.shape_problem(shape, width)
+  if problem then return nil, problem end
+  for _, n in ipairs(shape) do size = size * n end
   return { dtype = dtype, shape = shape, size = size, length = length }
 end
 
@@ -67,7 +69,7 @@ local function idx(path)
   if not header then return nil, ("%s: %s"):format(path, message) end
   local actual = #bytes - header.length
   if header.size ~= actual then
-    return nil, ("%s: the header says %s %s, %.0f bytes; %d bytes follow it"):format(
+    return nil, ("%s: the header says %s %s, %d bytes; %d bytes follow it"):format(
       path, header.dtype, check.shape_text(header.shape), header.size, actual)
   end
   return mt._from_bytes(bytes, header.dtype, header.shape, true, header.length)

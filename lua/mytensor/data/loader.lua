@@ -86,7 +86,7 @@ local function fetch(self, permutation, start, length)
   end
   if dataset.range then return dataset:range(start, length) end
   if dataset.batch then
-    return dataset:batch(mt.arange(start, start + length - 1, 1,
+    return dataset:batch(mt.arange(start, start + length, 1,
                                    { dtype = "int64", device = "cpu" }))
   end
   local positions = {}

@@ -18,9 +18,10 @@ local walk = require "mytensor.nn.walk"
 ---     function Net:forward(x) return self.out(self.hidden(x):relu()) end
 ---     local logits = Net()(x)
 ---
---- What is assigned to a field is registered by its kind, in the order of assignment:
---- `nn.Parameter(t)`, or a leaf tensor that requires grad, is a parameter; a module is
---- a child; anything else, a plain table of modules too, is just a field.
+--- What is assigned to a field is registered by its kind, in the order of assignment
+--- (of `self.a, self.b = x, y` Lua assigns b first): `nn.Parameter(t)`, or a leaf
+--- tensor that requires grad, is a parameter; a module is a child; anything else, a
+--- plain table of modules too, is just a field.
 --- @class mytensor.nn.Module
 --- @field training boolean true after creation and `train`, false after `eval`
 local Module = class "Module"
