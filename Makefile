@@ -27,6 +27,8 @@ DEPS_DEMO   := dataset-fashion-mnist
 DEPS_LINT   := clang-format-14 lua-check
 DEPS_WANTED := libdnnl-dev libopenblas0-pthread libedit2
 
+, := ,
+
 # ---- folders and flags -----------------------------------------------------------------
 B_          := build
 B_address   := build/asan
@@ -45,8 +47,14 @@ MATH     := -fno-math-errno -fno-trapping-math -fwrapv
 INCLUDES  = -I. -I$(B)/gen -isystem $(LUA_INCDIR)
 COMPILE   = $(CC) -std=gnu11 -fopenmp -fPIC -fvisibility=hidden $(MATH) $(WARNINGS) \
             $(INCLUDES) $(OPT) $(SAN_$(SAN)) $(CPPFLAGS) $(CFLAGS) -MMD -MP
-LINK      = $(CC) -fopenmp $(SAN_$(SAN)) $(LDFLAGS)
-LIBS      = -Wl,--as-needed -lmvec -lm -lz -ldl -lpthread
+LINK      = $(CC) $(SAN_$(SAN)) $(LDFLAGS)
+LIBS      = -Wl,--as-needed -lmvec -lm -ldl -lpthread
+# So that one file can be copied to another machine, the host brings these; a library
+# that it opens later (oneDNN) shares its OpenMP threads, which therefore are exported.
+GOMP      = $(filter /%,$(shell $(CC) -print-file-name=libgomp.a))
+HOST_LIBS = $(if $(and $(GOMP),$(if $(SAN),,1)),-Wl$(,)--whole-archive $(GOMP) \
+              -Wl$(,)--no-whole-archive,-fopenmp) \
+            $(if $(wildcard /usr/lib/*/libz.a),-l:libz.a -Wl$(,)--exclude-libs$(,)libz.a,-lz)
 
 # ---- sources ---------------------------------------------------------------------------
 ROWS_SRC := $(wildcard kernels/cpu/rows_*.c)
@@ -95,7 +103,7 @@ $(B)/gen/flags: FORCE
 $(B)/gen/nvflags: FORCE
 	@echo '$(NVCC) $(NVFLAGS)' | { $(update); }
 $(B)/gen/objects: FORCE
-	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(LIBS)' | { $(update); }
+	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(HOST_LIBS) $(LIBS)' | { $(update); }
 $(B)/gen/modules: FORCE
 	@echo '$(LUA_SRC)' | { $(update); }
 
@@ -160,11 +168,11 @@ $(O)/%.cu.o: %.cu $(B)/gen/nvflags | $(B)/gen/contract.h
 $(B)/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
 	$(Q)$(LINK) -o $@ -Wl,-E $(HOST_OBJ) $(LIB_OBJ) \
-	  -Wl,--whole-archive $(LUA_STATIC) -Wl,--no-whole-archive $(LIBS)
+	  -Wl,--whole-archive $(LUA_STATIC) -Wl,--no-whole-archive $(HOST_LIBS) $(LIBS)
 
 $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
-	$(Q)$(LINK) -shared -Wl,-soname,mytensor.so -o $@ $(LIB_OBJ) -Wl,--exclude-libs,ALL $(LIBS)
+	$(Q)$(LINK) -shared -Wl,-soname,mytensor.so -o $@ $(LIB_OBJ) -fopenmp -lz $(LIBS)
 
 $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)

@@ -54,7 +54,10 @@ function repl.show_values(...)
   print(...)
   for i = 1, select("#", ...) do
     local value = select(i, ...)
-    if is_tensor(value) then value:show() end
+    if is_tensor(value) then -- what it is stands above: not once more below
+      local text = value:format():gsub("\n[^\n]*$", "")
+      print(text)
+    end
   end
 end
 
@@ -91,7 +94,11 @@ local function each_member(object, visit)
     walk(type(index) == "table" and index or meta, 0, true)
     walk(rawget(meta, "__members"), 0, true)
   end
-  if is_tensor(object) then walk(mt.Tensor, 0, true) end
+  if is_tensor(object) then
+    walk(mt.Tensor, 0, true)
+    visit("grad")
+    visit("requires_grad")
+  end
 end
 
 -- The value of `name.name[1]["name"]`, or nil; never calls what is not a metamethod.
