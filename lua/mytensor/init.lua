@@ -17,6 +17,7 @@ local parts = {
 }
 
 setmetatable(mt, {
+  __members = parts, -- what completion offers
   __index = function(self, name)
     local part = parts[name]
     if not part then return nil end
@@ -27,13 +28,6 @@ setmetatable(mt, {
   end,
 })
 
--- `mt.nn` exists already, with the forward and backward pairs. Its classes come with
--- the first name that isn't there: "mytensor.nn" replaces this metatable.
-setmetatable(mt.nn, {
-  __index = function(nn, name)
-    require "mytensor.nn"
-    return nn[name]
-  end,
-})
+require "mytensor.nn" -- adds the classes to the table of forward and backward pairs
 
 return mt

@@ -29,6 +29,7 @@ local files = {
 }
 
 return setmetatable(mt.nn, {
+  __members = files, -- what completion offers
   __index = function(self, name)
     local file = files[name]
     if not file then return nil end
