@@ -16,6 +16,7 @@
 
 static const char state_key = 0; /* its address is the registry's key */
 static const char error_key = 0;
+static const char late_key = 0; /* weak table: handles that finalizers made */
 
 static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
 
@@ -37,6 +38,39 @@ static uint64_t random_seed(void) {
   return seed >> 1; /* a Lua integer that is not negative */
 }
 
+/* __gc of the context. It is older than any tensor: at lua_close it comes last. */
+static int state_close(lua_State *L) {
+  mtl_state *s = lua_touserdata(L, 1);
+  if (s == NULL || s != mtl_state_of(L) || s->closed) return 0;
+  s->closed = true;
+  mtl_drop_pending(s, 0);
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &late_key);
+  lua_pushnil(L);
+  while (lua_next(L, -2)) {
+    lua_pop(L, 1);
+    mtl_free_tensor(L, lua_gettop(L));
+  }
+  return 0;
+}
+
+void mtl_note_new(lua_State *L, const mtl_state *s) {
+  if (s->closed) luaL_error(L, "mytensor: the Lua state is closing");
+  if (lua_gc(L, LUA_GCISRUNNING) > 0) return;
+  lua_rawgetp(L, LUA_REGISTRYINDEX, &late_key);
+  lua_pushvalue(L, -2);
+  lua_pushboolean(L, 1);
+  lua_rawset(L, -3);
+  lua_pop(L, 1);
+}
+
+static void push_weak_table(lua_State *L) {
+  lua_newtable(L);
+  lua_createtable(L, 0, 1);
+  lua_pushliteral(L, "k");
+  lua_setfield(L, -2, "__mode");
+  lua_setmetatable(L, -2);
+}
+
 void mtl_open_state(lua_State *L) {
   pthread_once(&setup_once, mt_autograd_setup);
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key) == LUA_TNIL) {
@@ -50,7 +84,15 @@ void mtl_open_state(lua_State *L) {
     s->main = lua_tothread(L, -1);
     lua_pop(L, 1);
     s->print = (mtl_print){4, 1000, 3, 80, MTL_SCI_AUTO};
+    lua_pushvalue(L, -1);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &state_key);
+    push_weak_table(L);
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &late_key);
+    lua_createtable(L, 0, 1);
+    lua_pushcfunction(L, state_close);
+    lua_setfield(L, -2, "__gc");
+    lua_setmetatable(L, -2);
+    lua_pop(L, 1);
   }
   lua_pop(L, 1);
 }

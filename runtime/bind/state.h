@@ -20,6 +20,7 @@ typedef struct mtl_print {
 typedef struct mtl_state {
   mt_context ctx;  /* first: a pointer to it is one to the whole */
   lua_State *main; /* the main thread, which lives as long as the state */
+  bool closed;     /* lua_close has finalized everything of ours */
   int nscopes;     /* mt.scope calls that are running */
   mtl_print print;
   /* References on their way into a userdata that is being allocated. What an exhausted
@@ -34,6 +35,10 @@ static inline mtl_state *mtl_state_of(lua_State *L) {
 
 /* Release the pending references from position keep on. */
 void mtl_drop_pending(mtl_state *s, int keep);
+
+/* The userdata on top was just made: raise if the state is closed; if a finalizer runs,
+** remember it, since lua_close does not finalize what its finalizers make. */
+void mtl_note_new(lua_State *L, const mtl_state *s);
 
 /* Create the context unless the state has one. */
 void mtl_open_state(lua_State *L);

@@ -32,7 +32,9 @@ mt_tensor **mtl_new_tensor(lua_State *L) {
   b->magic = &magic;
   mtl_push_metatable(L);
   lua_setmetatable(L, -2);
-  if (mtl_state_of(L)->nscopes > 0) mtl_scope_add(L);
+  const mtl_state *s = mtl_state_of(L);
+  mtl_note_new(L, s);
+  if (s->nscopes > 0) mtl_scope_add(L);
   return &b->tensor;
 }
 
