@@ -8,6 +8,7 @@ NVCC         = $(firstword $(wildcard /usr/local/cuda/bin/nvcc) $(shell command 
 PREFIX       = /usr/local
 DESTDIR      =
 MODULE_DIR   = $(PREFIX)/lib/lua/5.4
+PLUGIN_DIR   = $(PREFIX)/lib/mytensor
 LUA          = lua5.4
 LUA_INCDIR   = $(firstword $(wildcard /usr/include/lua5.4 /usr/local/include/lua5.4) \
                  $(wildcard /usr/include/lua-5.4) /usr/local/include)
@@ -102,6 +103,8 @@ $(B)/gen/flags: FORCE
 	@echo '$(COMPILE)' | { $(update); }
 $(B)/gen/nvflags: FORCE
 	@echo '$(NVCC) $(NVFLAGS)' | { $(update); }
+$(B)/gen/plugin_dir: FORCE
+	@echo '$(PLUGIN_DIR)' | { $(update); }
 $(B)/gen/objects: FORCE
 	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(HOST_LIBS) $(LIBS)' | { $(update); }
 $(B)/gen/modules: FORCE
@@ -139,6 +142,10 @@ $(O)/%.o: %.c $(B)/gen/flags | $(B)/gen/contract.h
 	$(call say,CC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -c -o $@ $<
+
+# Where an installed plugin lies.
+$(O)/runtime/core/plugin.o: $(B)/gen/plugin_dir
+$(O)/runtime/core/plugin.o: private CPPFLAGS += -DMT_LIBDIR='"$(PLUGIN_DIR)"'
 
 # Row loops: one object for each level of x86-64, chosen at run time; without contraction
 # all of them give the same results.
@@ -261,7 +268,10 @@ print-deps:
 install-module:
 	$(AGAIN) module
 	install -d $(DESTDIR)$(MODULE_DIR)
-	install -m 755 build/mytensor.so $(if $(PLUGIN),$(PLUGIN)) $(DESTDIR)$(MODULE_DIR)
+	install -m 755 build/mytensor.so $(DESTDIR)$(MODULE_DIR)
+	$(if $(PLUGIN),$(AGAIN) plugin)
+	$(if $(PLUGIN),install -d $(DESTDIR)$(PLUGIN_DIR))
+	$(if $(PLUGIN),install -m 755 $(PLUGIN) $(DESTDIR)$(PLUGIN_DIR))
 
 install: install-module ## install under PREFIX (and DESTDIR): host, module, manual
 	$(AGAIN) all

@@ -27,9 +27,11 @@ build = {
   install_target = "install-module",
   build_variables = {
     LUA_INCDIR = "$(LUA_INCDIR)",
+    PLUGIN_DIR = "$(LIBDIR)",
   },
   install_variables = {
     LUA_INCDIR = "$(LUA_INCDIR)",
     MODULE_DIR = "$(LIBDIR)",
+    PLUGIN_DIR = "$(LIBDIR)",
   },
 }
