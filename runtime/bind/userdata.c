@@ -133,9 +133,8 @@ void mtl_set_methods(lua_State *L, const luaL_Reg *methods) {
 
 /* ---- what a tensor is ---- */
 
-/* mt.is_tensor(x): true also for a freed one. */
+/* mt.is_tensor(x): true also for a freed one */
 static int is_tensor(lua_State *L) {
-  luaL_checkany(L, 1);
   lua_pushboolean(L, to_box(L, 1) != NULL);
   return 1;
 }
@@ -175,13 +174,19 @@ static int tensor_stride(lua_State *L) {
   return push_sizes(L, t, t->v.stride, "stride");
 }
 
-/* t:dim(), t:ndim() */
+/* t:dim() -> how many dims there are */
 static int tensor_dim(lua_State *L) {
   lua_pushinteger(L, mtl_check_tensor(L, 1, "dim")->v.ndim);
   return 1;
 }
 
-/* t:numel() */
+/* t:ndim() -> how many dims there are */
+static int tensor_ndim(lua_State *L) {
+  lua_pushinteger(L, mtl_check_tensor(L, 1, "ndim")->v.ndim);
+  return 1;
+}
+
+/* t:numel() -> how many elements there are */
 static int tensor_numel(lua_State *L) {
   lua_pushinteger(L, mt_numel(&mtl_check_tensor(L, 1, "numel")->v));
   return 1;
@@ -199,13 +204,13 @@ static int tensor_device(lua_State *L) {
   return 1;
 }
 
-/* t:is_contiguous() */
+/* t:is_contiguous(): row-major, without gaps */
 static int tensor_is_contiguous(lua_State *L) {
   lua_pushboolean(L, mt_is_contiguous(&mtl_check_tensor(L, 1, "is_contiguous")->v));
   return 1;
 }
 
-/* t:is_floating_point() */
+/* t:is_floating_point(): is its dtype a float one? */
 static int tensor_is_floating_point(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "is_floating_point");
   lua_pushboolean(L, MT_IS_FLOAT(mt_dtype_of(t)));
@@ -241,7 +246,7 @@ static const luaL_Reg methods[] = {{"shape", tensor_shape},
                                    {"size", tensor_size},
                                    {"stride", tensor_stride},
                                    {"dim", tensor_dim},
-                                   {"ndim", tensor_dim},
+                                   {"ndim", tensor_ndim},
                                    {"numel", tensor_numel},
                                    {"dtype", tensor_dtype},
                                    {"device", tensor_device},
