@@ -44,6 +44,7 @@ lua_State *mtl_walking(void) { return walking; }
 
 mt_status mtl_protected(lua_CFunction fn, void *p) {
   lua_State *const L = walking;
+  if (!L) return mt_fail(MT_EINTERNAL, "no Lua thread runs this backward");
   if (!lua_checkstack(L, 8)) return mt_fail(MT_EMEMORY, "Lua's stack is full");
   lua_pushcfunction(L, fn);
   lua_pushlightuserdata(L, p);

@@ -31,6 +31,16 @@ typedef struct function {
 
 /* ---- ctx ---- */
 
+static void function_release(void *user) {
+  function *const f = user;
+  f->released = true;
+  if (f->running > 0) return; /* a walk within backward has passed this node, too */
+  for (int i = 0; i < f->nsaved; i++) mt_saved_drop(&f->saved[i], f->node);
+  if (f->box) *f->box = NULL;
+  luaL_unref(f->main, LUA_REGISTRYINDEX, f->ref);
+  free(f);
+}
+
 /* The record of the ctx at 1; NULL while forward runs. */
 static function *check_context(lua_State *L, const char *fname) {
   lua_rawgetp(L, LUA_REGISTRYINDEX, &context_key);
@@ -80,31 +90,44 @@ static int push_given(lua_State *L) {
   return n;
 }
 
-/* ... = ctx:saved() */
-static int context_saved(lua_State *L) {
-  function *const f = check_context(L, "saved");
-  if (!f) return push_given(L);
-  mt_context *const ctx = mtl_context(L);
-  const int n = f->nsaved;
-  luaL_checkstack(L, n + 2, NULL);
+/* Fill n handles with what f saved; no error is raised and no Lua memory taken. */
+static mt_status fill_saved(mt_context *ctx, const function *f, mt_tensor ***slot,
+                            int n) {
   for (int i = 0; i < n; i++) {
-    if (!f->saved[i].tensor) {
-      lua_pushnil(L);
-      continue;
-    }
-    mt_tensor **const out = mtl_new_tensor(L);
+    if (!f->saved[i].tensor) continue;
     mt_tensor *t = NULL;
     mt_calc c;
     mt_calc_begin(&c, ctx);
     c.status = mt_saved_get(&f->saved[i], &c, f->node->name, &t);
-    if (t == f->saved[i].tensor) { /* without history: the user gets a handle apart */
+    if (c.status == MT_OK && t == f->saved[i].tensor) { /* a handle apart from ours */
       mt_tensor *alias = NULL;
       c.status = mt_detach(t, &alias);
       t = mt_cown(&c, alias);
     }
-    if (mt_calc_end(&c, 1, &t) != MT_OK)
-      return luaL_error(L, "%s", mt_last_error()->text);
-    *out = t;
+    MT_TRY(mt_calc_end(&c, 1, &t));
+    *slot[i] = t;
+  }
+  return MT_OK;
+}
+
+/* ... = ctx:saved() */
+static int context_saved(lua_State *L) {
+  function *f = check_context(L, "saved");
+  if (!f) return push_given(L);
+  mt_context *const ctx = mtl_context(L);
+  const int n = f->nsaved;
+  luaL_checkstack(L, n + 4, NULL);
+  mt_tensor ***const slot = lua_newuserdatauv(L, (size_t)n * sizeof *slot, 0);
+  for (int i = 0; i < n; i++) slot[i] = mtl_new_tensor(L);
+  f = check_context(L, "saved"); /* a finalizer may have let the graph go */
+  f->running++;
+  const mt_status status = fill_saved(ctx, f, slot, n);
+  if (--f->running == 0 && f->released) function_release(f);
+  if (status != MT_OK) return luaL_error(L, "%s", mt_last_error()->text);
+  for (int i = 0; i < n; i++) {
+    if (*slot[i]) continue;
+    lua_pushnil(L);
+    lua_replace(L, lua_gettop(L) - n + i);
   }
   return n;
 }
@@ -168,16 +191,6 @@ static int call_backward(lua_State *L) {
     if (dx) call->dx[i] = mt_retain(dx);
   }
   return 0;
-}
-
-static void function_release(void *user) {
-  function *const f = user;
-  f->released = true;
-  if (f->running > 0) return; /* a walk within backward has passed this node, too */
-  for (int i = 0; i < f->nsaved; i++) mt_saved_drop(&f->saved[i], f->node);
-  if (f->box) *f->box = NULL;
-  luaL_unref(f->main, LUA_REGISTRYINDEX, f->ref);
-  free(f);
 }
 
 static mt_status function_run(mt_context *ctx, void *user, int nout,

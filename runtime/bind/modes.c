@@ -83,7 +83,10 @@ static int resume(lua_State *L, int guard, bool value) {
 
 /* Call the function at 1 with what follows it while the flag has this value. */
 static int run_with(lua_State *L, bool *flag, bool value) {
-  luaL_checktype(L, 1, LUA_TFUNCTION);
+  if (!lua_isfunction(L, 1) && luaL_getmetafield(L, 1, "__call") == LUA_TNIL) {
+    return luaL_typeerror(L, 1, "function");
+  }
+  if (!lua_isfunction(L, 1)) lua_pop(L, 1);
   const int n = lua_gettop(L), guard = n + 1;
   luaL_checkstack(L, n + 4, NULL);
   mtl_guard *const g = mtl_guard_push(L, flag, value);
