@@ -5,12 +5,12 @@
 **   luaL_requiref(L, "mytensor", luaopen_mytensor, 0);
 **
 ** To extend: a C module needs no symbol of mytensor, only this header:
-**   const mytensor_api *mt = mytensor_get_api(L);   raises if the module is not loaded
+**   const mytensor_api *mt = mytensor_get_api(L);   raises if there is no mytensor
 **   mytensor_info x;
 **   mt->info(L, 1, &x);
 **
-** All functions obey Lua's rules: they may raise errors, and they leave on the stack only
-** what they say. Indices and dims are counted from 0, strides in elements. */
+** All functions obey Lua's rules: they may raise errors, and they leave on the stack
+** only what they say. Dims are counted from 0, strides in elements. */
 #ifndef MYTENSOR_H
 #define MYTENSOR_H
 
@@ -52,8 +52,8 @@ typedef enum mytensor_dtype {
   MYTENSOR_BOOL /* one byte, 0 or 1 */
 } mytensor_dtype;
 
-/* A tensor as C sees it. data stays valid while the tensor is in the stack, or otherwise
-** kept from the collector and from t:free(). */
+/* A tensor as C sees it. data stays valid while the tensor is in the stack, or
+** otherwise kept from the collector and from t:free(). */
 typedef struct mytensor_info {
   void *data; /* the first element; NULL if there is none */
   mytensor_dtype dtype;
@@ -74,16 +74,17 @@ typedef struct mytensor_api {
   /* Describe the tensor at index; raises "bad argument" if there is none. */
   void (*info)(lua_State *L, int index, mytensor_info *out /* [out] */);
 
-  /* Push the tensor at index as a contiguous one of dtype in main memory: itself if it is
-  ** that already, else a copy without history. */
+  /* Push the tensor at index as a contiguous one of dtype in main memory: itself if
+  ** it is that already, else a copy without history. */
   void (*push_contiguous)(lua_State *L, int index, mytensor_dtype dtype);
 
   /* Push a new tensor of zeros in main memory. */
   void (*push_zeros)(lua_State *L, mytensor_dtype dtype, int ndim,
                      const int64_t *shape);
 
-  /* Push a contiguous tensor over memory of the caller. release(user, data) runs when no
-  ** tensor uses it any more; it runs, too, when this raises. release may be NULL. */
+  /* Push a contiguous tensor over memory of the caller. release(user, data) runs
+  ** when no tensor uses it any more; it runs, too, when this raises. release may be
+  ** NULL. */
   void (*push_blob)(lua_State *L, void *data, mytensor_dtype dtype, int ndim,
                     const int64_t *shape, void (*release)(void *user, void *data),
                     void *user);

@@ -26,8 +26,8 @@ int mtl_raise(lua_State *L, const char *fname);
 ** adjusted where the call was a method call. Never returns. */
 int mtl_argerror(lua_State *L, int arg, const char *fname, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
-/* A Lua function called from below bind (a hook, mt.Function) raised: pop the error value,
-** keep it for mtl_raise, return MT_ELUA. */
+/* A Lua function called from below bind (a hook, mt.Function) raised: pop the error
+** value, keep it for mtl_raise, return MT_ELUA. */
 mt_status mtl_keep_error(lua_State *L);
 
 /* ---- tensors (userdata.c) ---- */

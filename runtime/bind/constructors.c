@@ -1,5 +1,5 @@
-/* runtime/bind/constructors.c -- new tensors: constants, ranges, random numbers, tables,
-** and like another. */
+/* runtime/bind/constructors.c -- new tensors: constants, ranges, random numbers,
+** tables, and like another. */
 #include <math.h>
 
 #include "runtime/bind/args.h"
@@ -44,8 +44,8 @@ static void read_shape(maker *m, int arg) {
   m->options = mtl_check_options(m->L, arg, m->fname);
 }
 
-/* Read the tensor at 1, whose shape, dtype and device serve unless the options at arg say
-** otherwise. */
+/* Read the tensor at 1, whose shape, dtype and device serve unless the options at
+** arg say otherwise. */
 static void read_like(maker *m, int arg) {
   const mt_tensor *x = mtl_check_tensor(m->L, 1, m->fname);
   m->options = mtl_check_options(m->L, arg, m->fname);
@@ -119,7 +119,8 @@ static mt_attr check_bound(lua_State *L, int arg, const char *fname) {
 
 /* ---- constants ---- */
 
-/* mt.tensor(nested[, opts]): a table of tables of numbers or booleans, or one of these */
+/* mt.tensor(nested[, opts]): made of a table of tables of numbers or booleans, or of
+** one number or boolean. opts of all constructors: dtype, device, requires_grad */
 static int mt_tensor_new(lua_State *L) {
   maker m = begin(L, "tensor");
   m.options = mtl_check_options(L, 2, m.fname);
@@ -128,7 +129,7 @@ static int mt_tensor_new(lua_State *L) {
   return finish(&m);
 }
 
-/* mt.Tensor.from_table(t[, opts]) */
+/* mt.Tensor.from_table(t[, opts]): as mt.tensor, of a table only */
 static int tensor_from_table(lua_State *L) {
   maker m = begin(L, "from_table");
   if (!lua_istable(L, 1)) {
@@ -140,7 +141,7 @@ static int tensor_from_table(lua_State *L) {
   return finish(&m);
 }
 
-/* mt.Tensor(shape[, device | opts]): zeros; the class itself stands at 1 */
+/* mt.Tensor(shape[, device | opts]): zeros */
 static int tensor_call(lua_State *L) {
   maker m = begin(L, "Tensor");
   lua_remove(L, 1);
@@ -154,7 +155,8 @@ static int tensor_call(lua_State *L) {
   return finish_filled(&m, mt_attr_i(0));
 }
 
-/* mt.empty(sizes...[, opts]): elements are not set */
+/* mt.empty(sizes...[, opts]): its elements are not set. Sizes are numbers or one
+** list */
 static int mt_empty_new(lua_State *L) {
   maker m = begin(L, "empty");
   read_shape(&m, 1);
@@ -162,21 +164,22 @@ static int mt_empty_new(lua_State *L) {
   return finish(&m);
 }
 
-/* mt.zeros(sizes...[, opts]) */
+/* mt.zeros(sizes...[, opts]): filled with 0 */
 static int mt_zeros(lua_State *L) {
   maker m = begin(L, "zeros");
   read_shape(&m, 1);
   return finish_filled(&m, mt_attr_i(0));
 }
 
-/* mt.ones(sizes...[, opts]) */
+/* mt.ones(sizes...[, opts]): filled with 1 */
 static int mt_ones(lua_State *L) {
   maker m = begin(L, "ones");
   read_shape(&m, 1);
   return finish_filled(&m, mt_attr_i(1));
 }
 
-/* mt.full(shape, value[, opts]): shape is a list or one size; a boolean gives bool */
+/* mt.full(shape, value[, opts]): filled with value; shape is a list or one size; a
+** boolean gives dtype bool */
 static int mt_full(lua_State *L) {
   maker m = begin(L, "full");
   if (lua_type(L, 1) == LUA_TNUMBER) {
@@ -213,7 +216,8 @@ static int mt_eye(lua_State *L) {
 
 /* ---- ranges ---- */
 
-/* How many of start, start + step, ... lie before stop; -1: more than an int64 holds. */
+/* How many of start, start + step, ... lie before stop; -1: more than an int64
+** holds. */
 static int64_t range_length(mt_attr start, mt_attr stop, mt_attr step) {
   if (start.is_int && stop.is_int && step.is_int) {
     const int64_t a = start.i[0], b = stop.i[0], s = step.i[0];
@@ -229,8 +233,8 @@ static int64_t range_length(mt_attr start, mt_attr stop, mt_attr step) {
   return n > 0 ? (int64_t)n : 0;
 }
 
-/* mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts]): start, start + step, ...
-** stop excluded, as in PyTorch; start is 0 and step 1 where not given */
+/* mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts]): start, start +
+** step, ... stop excluded, as in PyTorch; start is 0 and step 1 where not given */
 static int mt_arange(lua_State *L) {
   maker m = begin(L, "arange");
   int count = 1; /* leading numbers */
@@ -317,7 +321,7 @@ static int mt_randperm(lua_State *L) {
 
 /* ---- like another tensor ---- */
 
-/* mt.empty_like(x[, opts]) */
+/* mt.empty_like(x[, opts]): of x's shape, dtype and device; its elements are not set */
 static int mt_empty_like(lua_State *L) {
   maker m = begin(L, "empty_like");
   read_like(&m, 2);
@@ -325,35 +329,35 @@ static int mt_empty_like(lua_State *L) {
   return finish(&m);
 }
 
-/* mt.zeros_like(x[, opts]) */
+/* mt.zeros_like(x[, opts]): zeros of x's shape, dtype and device */
 static int mt_zeros_like(lua_State *L) {
   maker m = begin(L, "zeros_like");
   read_like(&m, 2);
   return finish_filled(&m, mt_attr_i(0));
 }
 
-/* mt.ones_like(x[, opts]) */
+/* mt.ones_like(x[, opts]): ones of x's shape, dtype and device */
 static int mt_ones_like(lua_State *L) {
   maker m = begin(L, "ones_like");
   read_like(&m, 2);
   return finish_filled(&m, mt_attr_i(1));
 }
 
-/* mt.full_like(x, value[, opts]) */
+/* mt.full_like(x, value[, opts]): x's shape, dtype and device, filled with value */
 static int mt_full_like(lua_State *L) {
   maker m = begin(L, "full_like");
   read_like(&m, 3);
   return finish_filled(&m, check_value(L, 2, m.fname));
 }
 
-/* mt.rand_like(x[, opts]) */
+/* mt.rand_like(x[, opts]): uniform in [0, 1), of x's shape, dtype and device */
 static int mt_rand_like(lua_State *L) {
   maker m = begin(L, "rand_like");
   read_like(&m, 2);
   return finish_drawn(&m, MT_OP_uniform, 0, NULL);
 }
 
-/* mt.randn_like(x[, opts]) */
+/* mt.randn_like(x[, opts]): normally distributed, of x's shape, dtype and device */
 static int mt_randn_like(lua_State *L) {
   maker m = begin(L, "randn_like");
   read_like(&m, 2);
@@ -362,7 +366,8 @@ static int mt_randn_like(lua_State *L) {
 
 /* ---- the default dtype ---- */
 
-/* mt.set_default_dtype(dtype) */
+/* mt.set_default_dtype(dtype): what constructors use where no dtype is given; a float
+** dtype */
 static int mt_set_default_dtype(lua_State *L) {
   const mt_dtype d = mtl_check_dtype(L, 1, "set_default_dtype");
   if (!MT_IS_FLOAT(d)) {
@@ -373,7 +378,7 @@ static int mt_set_default_dtype(lua_State *L) {
   return 0;
 }
 
-/* mt.get_default_dtype() -> "float32" */
+/* mt.get_default_dtype() -> name: "float32" unless it was set */
 static int mt_get_default_dtype(lua_State *L) {
   lua_pushstring(L, mt_dtype_name(mtl_context(L)->default_dtype));
   return 1;

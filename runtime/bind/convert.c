@@ -1,5 +1,5 @@
-/* runtime/bind/convert.c -- tensors to other dtypes and devices, to Lua values and bytes,
-** and whole tensors compared. */
+/* runtime/bind/convert.c -- tensors to other dtypes and devices, to Lua values and
+** bytes, and whole tensors compared. */
 #include <math.h>
 #include <string.h>
 
@@ -47,8 +47,8 @@ static mt_status apply_held(mt_context *ctx, mt_op op, mt_tensor *x,
   return status;
 }
 
-/* Push t as dtype on device: the value at arg itself if it is that already and no copy is
-** asked for. Recorded. */
+/* Push t as dtype on device: the value at arg itself if it is that already and no
+** copy is asked for. Recorded. */
 static int convert(lua_State *L, mt_context *ctx, int arg, mt_dtype dtype,
                    mt_device device, bool copy, const char *fname) {
   mt_tensor **out = mtl_new_tensor(L);
@@ -138,7 +138,9 @@ static int tensor_to(lua_State *L) {
   return convert(L, ctx, 1, to.dtype, to.device, to.copy, "to");
 }
 
-/* x:float() and its like. upvalues: the dtype, the name */
+/* x:float(), x:double(), x:half(), x:bfloat16(), x:long(), x:int(), x:short(),
+** x:char(), x:byte(), x:bool(): x as float32, float64, float16, bfloat16, int64,
+** int32, int16, int8, uint8, bool; upvalues hold the dtype and the name */
 static int tensor_cast(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_dtype dtype = (mt_dtype)lua_tointeger(L, lua_upvalueindex(1));
@@ -147,14 +149,14 @@ static int tensor_cast(lua_State *L) {
   return convert(L, ctx, 1, dtype, mt_device_of(x), false, fname);
 }
 
-/* x:cpu() */
+/* x:cpu(): x in main memory */
 static int tensor_cpu(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "cpu");
   return convert(L, ctx, 1, mt_dtype_of(x), cpu, false, "cpu");
 }
 
-/* x:cuda(): raises where there is no GPU */
+/* x:cuda(): x on the GPU; an error where there is none */
 static int tensor_cuda(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "cuda");
@@ -162,7 +164,7 @@ static int tensor_cuda(lua_State *L) {
   return convert(L, ctx, 1, mt_dtype_of(x), cuda, false, "cuda");
 }
 
-/* x:gpu(): nil and the reason where there is no GPU */
+/* x:gpu(): x on the GPU; nil and the reason where there is none */
 static int tensor_gpu(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "gpu");
@@ -187,7 +189,7 @@ static void push_element(lua_State *L, mt_dtype dtype, const char *p) {
   }
 }
 
-/* t:item() -> boolean, integer or float: the only element */
+/* t:item() -> boolean, integer or float: the only element, as its dtype says */
 static int tensor_item(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   mt_tensor *t = mtl_check_tensor(L, 1, "item");
@@ -204,7 +206,8 @@ static int tensor_item(lua_State *L) {
   return 1;
 }
 
-/* Push dims d, d + 1, ... of the contiguous v as nested tables; its elements start at p. */
+/* Push dims d, d + 1, ... of the contiguous v as nested tables; its elements start
+** at p. */
 static const char *push_nested(lua_State *L, const mt_view *v, int d, const char *p) {
   if (d == v->ndim) {
     push_element(L, v->dtype, p);
@@ -219,7 +222,7 @@ static const char *push_nested(lua_State *L, const mt_view *v, int d, const char
   return p;
 }
 
-/* t:totable() -> nested tables; of a 0-dim t its value */
+/* t:totable() -> nested tables: the elements; of a 0-dim t its value */
 static int tensor_totable(lua_State *L) {
   mtl_enter(L);
   lua_settop(L, 1);
@@ -230,7 +233,8 @@ static int tensor_totable(lua_State *L) {
   return 1;
 }
 
-/* x:copy_(src): broadcast and converted; a number counts as a tensor */
+/* x:copy_(src): x overwritten by src, a tensor or number, which is broadcast and
+** converted; returns x */
 static int tensor_copy_into(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   mtl_check_operand(L, 2, "copy_");
@@ -244,7 +248,7 @@ static int tensor_copy_into(lua_State *L) {
   return 1;
 }
 
-/* x:zero_() */
+/* x:zero_(): x filled with 0; returns x */
 static int tensor_zero(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   mt_tensor *x = mtl_check_tensor(L, 1, "zero_");
@@ -336,8 +340,8 @@ static void reverse_bytes(char *p, int64_t n, size_t size) {
   }
 }
 
-/* mt._from_bytes(string, dtype, shape[, big_endian = false[, offset = 0]]): a CPU tensor of
-** the elements that lie in a string behind offset bytes */
+/* mt._from_bytes(string, dtype, shape[, big_endian = false[, offset = 0]]): a CPU
+** tensor of the elements that lie in a string behind offset bytes */
 static int from_bytes(lua_State *L) {
   static const char fname[] = "_from_bytes";
   mt_context *ctx = mtl_enter(L);

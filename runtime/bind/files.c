@@ -1,5 +1,5 @@
-/* runtime/bind/files.c -- small services that Lua's own libraries lack: gunzip, is this a
-** terminal, a steady clock. */
+/* runtime/bind/files.c -- small services that Lua's own libraries lack: gunzip, is
+** this a terminal, a steady clock. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

@@ -20,8 +20,8 @@ static void set_integer(lua_State *L, const char *key, int64_t value) {
   lua_setfield(L, -2, key);
 }
 
-/* mt.memory_stats([device]) -> {live_tensors=, live_bytes=, cached_bytes=, peak_bytes=,
-** allocations=, frees=, limit_bytes=} */
+/* mt.memory_stats([device]) -> table: live_tensors, live_bytes, cached_bytes (freed,
+** kept for reuse), peak_bytes, allocations, frees, limit_bytes */
 static int mt_memory_stats_table(lua_State *L) {
   const mt_device device = check_device(L, 1, "memory_stats");
   const mt_memory m = mt_memory_stats(device);
@@ -53,7 +53,8 @@ static int mt_set_memory_limit(lua_State *L) {
   return 0;
 }
 
-/* mt.empty_cache([device]): give freed memory that is kept for reuse back to the system */
+/* mt.empty_cache([device]): give freed memory that is kept for reuse back to the
+** system */
 static int mt_empty_cache(lua_State *L) {
   mt_memory_empty_cache(check_device(L, 1, "empty_cache"));
   return 0;
@@ -63,8 +64,9 @@ static int mt_empty_cache(lua_State *L) {
 
 typedef void (*tensor_visitor)(lua_State *L, int index);
 
-/* Call visit for each tensor among the values first .. last and what the tables among them
-** hold, at any depth. Tables waiting stand in a list, so that depth costs no C stack. */
+/* Call visit for each tensor among the values first .. last and what the tables
+** among them hold, at any depth. Tables waiting stand in a list, so that depth costs
+** no C stack. */
 static void visit_tensors(lua_State *L, int first, int last, tensor_visitor visit) {
   luaL_checkstack(L, 8, NULL);
   const int seen = lua_gettop(L) + 1, waiting = seen + 1;
@@ -206,8 +208,8 @@ static int scope_close(lua_State *L) {
   return 0;
 }
 
-/* mt.scope(fn, ...) -> what fn(...) returns; every other tensor that Lua received meanwhile
-** is freed, but those given to mt.keep. fn may not yield */
+/* mt.scope(fn, ...) -> results of fn(...): every other tensor that Lua received
+** meanwhile is freed, but those given to mt.keep; fn may not yield */
 static int mt_scope(lua_State *L) {
   if (!lua_isfunction(L, 1) && luaL_getmetafield(L, 1, "__call") == LUA_TNIL) {
     return mtl_argerror(L, 1, "scope", "function expected, got %s", mtl_typename(L, 1));
@@ -224,7 +226,7 @@ static int mt_scope(lua_State *L) {
   return last - 1; /* which closes the scope */
 }
 
-/* mt.keep(...) -> its arguments; tensors among them, and in tables among them, outlive
+/* mt.keep(...) -> its arguments: tensors among them, and in tables among them, outlive
 ** every mt.scope that is running */
 static int mt_keep(lua_State *L) {
   const int n = lua_gettop(L);

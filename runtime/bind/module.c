@@ -1,4 +1,5 @@
-/* runtime/bind/module.c -- luaopen_mytensor: builds the module once for each Lua state. */
+/* runtime/bind/module.c -- luaopen_mytensor: builds the module once for each Lua
+** state. */
 #include <string.h>
 
 #include "runtime/bind/embedded.h"
@@ -103,8 +104,8 @@ static void run_init(lua_State *L) {
 
 /* require "mytensor" */
 MT_API int luaopen_mytensor(lua_State *L) {
-  /* Until the version is known, only what every Lua has may be called. The linker leaves
-  ** NULL in place of what is missing. */
+  /* Until the version is known, only what every Lua has may be called. The linker
+  ** leaves NULL in place of what is missing. */
   lua_Number (*const version)(lua_State *) = lua_version;
   void *(*const newuserdata)(lua_State *, size_t, int) = lua_newuserdatauv;
   if (version == NULL || newuserdata == NULL) {

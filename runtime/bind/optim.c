@@ -1,5 +1,5 @@
-/* runtime/bind/optim.c -- steps of optimisers, norms and scaling over lists of tensors: one
-** kernel call for a whole list. */
+/* runtime/bind/optim.c -- steps of optimisers, norms and scaling over lists of
+** tensors: one kernel call for a whole list. */
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
@@ -110,8 +110,8 @@ static void release_all(const lists *l) {
     for (int i = 0; i < l->n; i++) mt_release(l->of[k][i]);
 }
 
-/* Gather in subset, list after list, the tensors of the dtype and device of the first that
-** is not done yet; returns how many of each list. 0: all are done. */
+/* Gather in subset, list after list, the tensors of the dtype and device of the
+** first that is not done yet; returns how many of each list. 0: all are done. */
 static int next_subset(lists *l) {
   int first = 0, n = 0;
   while (first < l->n && l->done[first]) first++;
@@ -167,8 +167,8 @@ static int sgd_step(lua_State *L) {
   return run_step(&l, MT_MANY_SGD, 6, attr);
 }
 
-/* mt._adam_step(params, grads, averages, square_averages, step, lr, beta1, beta2, epsilon,
-** weight_decay, decoupled) */
+/* mt._adam_step(params, grads, averages, square_averages, step, lr, beta1, beta2,
+** epsilon, weight_decay, decoupled) */
 static int adam_step(lua_State *L) {
   static const char fname[] = "_adam_step";
   mtl_enter(L);

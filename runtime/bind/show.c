@@ -93,9 +93,9 @@ static void measure_width(printer *p, const char *element, void *state) {
   if (n > p->width) p->width = n;
 }
 
-/* Whole numbers are written without a point. Where the usual digits behind the point would
-** not show the elements well, they share a power of ten, or each has its own where they
-** differ by too much. */
+/* Whole numbers are written without a point. Where the usual digits behind the point
+** would not show the elements well, they share a power of ten, or each has its own
+** where they differ by too much. */
 static void choose_float_style(printer *p) {
   const double smallest = 0.5 * pow(10, -p->options.precision);
   extent e = {HUGE_VAL, 0, true};
@@ -327,8 +327,9 @@ static void read_options(lua_State *L, int arg, const char *fname, mtl_print *o)
   }
 }
 
-/* mt.set_printoptions{precision = 4, threshold = 1000, edgeitems = 3, linewidth = 80,
-** sci_mode = "auto"} */
+/* mt.set_printoptions(opts): precision (4), digits behind the point; threshold
+** (1000), more elements are not all shown; edgeitems (3), those shown at either end
+** then; linewidth (80); sci_mode ("auto", true or false) */
 static int mt_set_printoptions(lua_State *L) {
   mtl_state *s = mtl_state_of(L);
   mtl_print o = s->print;
@@ -338,7 +339,7 @@ static int mt_set_printoptions(lua_State *L) {
   return 0;
 }
 
-/* mt.get_printoptions() -> a table that set_printoptions takes */
+/* mt.get_printoptions() -> table: as mt.set_printoptions takes it */
 static int mt_get_printoptions(lua_State *L) {
   const mtl_print o = mtl_state_of(L)->print;
   lua_createtable(L, 0, 5);
@@ -398,7 +399,7 @@ static int tensor_show(lua_State *L) {
   return 0;
 }
 
-/* t:format([opts]) -> string: what show prints, without the last line end */
+/* t:format([opts]) -> string: what t:show prints, without the last line end */
 static int tensor_format(lua_State *L) {
   size_t n;
   push_text(L, "format");

@@ -1,5 +1,5 @@
-/* runtime/bind/state.c -- the context of a Lua state, when its collector is stepped, and
-** how a status from below becomes a Lua error. */
+/* runtime/bind/state.c -- the context of a Lua state, when its collector is stepped,
+** and how a status from below becomes a Lua error. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>

@@ -1,5 +1,5 @@
-/* runtime/bind/system.c -- settings of the state and the process: seed, threads, devices;
-** and what mt.info() tells for bug reports. */
+/* runtime/bind/system.c -- settings of the state and the process: seed, threads,
+** devices; and what mt.info() tells for bug reports. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +20,7 @@ static int mt_manual_seed(lua_State *L) {
   return 0;
 }
 
-/* mt.get_rng_state() -> {seed=, position=} */
+/* mt.get_rng_state() -> state: a table for mt.set_rng_state */
 static int mt_get_rng_state(lua_State *L) {
   const mt_context *ctx = mtl_context(L);
   lua_createtable(L, 0, 2);
@@ -58,7 +58,7 @@ static int mt_set_rng_state(lua_State *L) {
 
 /* ---- threads and algorithms ---- */
 
-/* mt.set_num_threads(n): of all kernels of the process */
+/* mt.set_num_threads(n): for all kernels of the process */
 static int mt_set_threads(lua_State *L) {
   const int64_t n = mtl_check_int(L, 1, "set_num_threads");
   if (n < 1 || n > 1024) {
@@ -69,7 +69,7 @@ static int mt_set_threads(lua_State *L) {
   return 0;
 }
 
-/* mt.get_num_threads() */
+/* mt.get_num_threads() -> integer: of all kernels of the process */
 static int mt_get_threads(lua_State *L) {
   lua_pushinteger(L, mt_get_num_threads());
   return 1;
@@ -85,7 +85,7 @@ static int mt_set_deterministic(lua_State *L) {
   return 0;
 }
 
-/* mt.is_deterministic() */
+/* mt.is_deterministic(): what mt.set_deterministic set */
 static int mt_is_deterministic(lua_State *L) {
   lua_pushboolean(L, mtl_context(L)->deterministic);
   return 1;
@@ -102,8 +102,8 @@ static mt_status parse_default_device(const char *name, mt_device *d /* [out] */
   return MT_OK;
 }
 
-/* mt.set_default_device(name): "cpu", "cuda", "cuda:1", or "auto": a GPU if there is one.
-** Constructors raise if it is not there */
+/* mt.set_default_device(name): "cpu", "cuda", "cuda:1", or "auto": a GPU if there is
+** one. Constructors raise if it is not there */
 static int mt_set_default_device(lua_State *L) {
   static const char fname[] = "set_default_device";
   if (lua_type(L, 1) != LUA_TSTRING) {
@@ -117,7 +117,7 @@ static int mt_set_default_device(lua_State *L) {
   return 0;
 }
 
-/* mt.get_default_device() -> "cpu", "cuda:0" */
+/* mt.get_default_device() -> name: "cpu" or "cuda:0" */
 static int mt_get_default_device(lua_State *L) {
   lua_pushstring(L, mt_device_name(mtl_context(L)->default_device));
   return 1;
@@ -138,7 +138,7 @@ void mtl_preset_device(lua_State *L) {
   lua_pop(L, 1);
 }
 
-/* mt.cuda.is_available() -> true, or false and the reason */
+/* mt.cuda.is_available() -> boolean: with false comes the reason */
 static int cuda_is_available(lua_State *L) {
   const mt_backend *backend = mt_backend_of(cuda);
   lua_pushboolean(L, backend != NULL);
@@ -153,7 +153,7 @@ static int count_devices(void) {
   return n;
 }
 
-/* mt.cuda.device_count() */
+/* mt.cuda.device_count() -> integer: GPUs that can be used */
 static int cuda_device_count(lua_State *L) {
   lua_pushinteger(L, count_devices());
   return 1;
@@ -204,7 +204,7 @@ static void push_cpu_features(lua_State *L) {
 #endif
 }
 
-/* mt.info() -> table for bug reports: version, api_version, lua, compiler, cpu,
+/* mt.info() -> table: for bug reports: version, api_version, lua, compiler, cpu,
 ** cpu_features, threads, default_device, default_dtype, cuda, lua_files, libraries */
 static int mt_info(lua_State *L) {
   const mt_context *ctx = mtl_context(L);

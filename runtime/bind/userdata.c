@@ -1,12 +1,12 @@
-/* runtime/bind/userdata.c -- the Tensor userdata: how Lua owns a tensor, and the methods
-** that tell about one without touching its elements. */
+/* runtime/bind/userdata.c -- the Tensor userdata: how Lua owns a tensor, and the
+** methods that tell about one without touching its elements. */
 #include <string.h>
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
-/* The second word tells our userdata from any other, whatever metatable somebody has given
-** them through the debug library. */
+/* The second word tells our userdata from any other, whatever metatable somebody has
+** given them through the debug library. */
 typedef struct box {
   mt_tensor *tensor; /* NULL: not filled yet, or freed */
   const void *magic;
@@ -105,7 +105,8 @@ static int tensor_finalize(lua_State *L) {
   return 0;
 }
 
-/* t:free(): give the memory back now, unless a view or a graph still needs it. */
+/* t:free(): give the memory back now, unless a view or a graph still needs it; any
+** use of t after that is an error */
 static int tensor_free(lua_State *L) {
   if (to_box(L, 1) == NULL) mtl_check_tensor(L, 1, "free");
   mtl_free_tensor(L, 1);
@@ -156,49 +157,51 @@ static int push_sizes(lua_State *L, const mt_tensor *t, const int64_t *x,
   return 1;
 }
 
-/* t:shape() -> list */
+/* t:shape() -> list: the size of each dim */
 static int tensor_shape(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "shape");
   return push_list(L, t->v.ndim, t->v.shape);
 }
 
-/* t:size(d) -> integer; t:size() -> list */
+/* t:size([d]) -> integer: of dim d; without d a list of all */
 static int tensor_size(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "size");
   return push_sizes(L, t, t->v.shape, "size");
 }
 
-/* t:stride(d) -> elements; t:stride() -> list */
+/* t:stride([d]) -> integer: elements from one position of dim d to the next; without
+** d a list of all */
 static int tensor_stride(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "stride");
   return push_sizes(L, t, t->v.stride, "stride");
 }
 
-/* t:dim() -> how many dims there are */
+/* t:dim() -> integer: how many dims there are */
 static int tensor_dim(lua_State *L) {
   lua_pushinteger(L, mtl_check_tensor(L, 1, "dim")->v.ndim);
   return 1;
 }
 
-/* t:ndim() -> how many dims there are */
+/* t:ndim() -> integer: how many dims there are */
 static int tensor_ndim(lua_State *L) {
   lua_pushinteger(L, mtl_check_tensor(L, 1, "ndim")->v.ndim);
   return 1;
 }
 
-/* t:numel() -> how many elements there are */
+/* t:numel() -> integer: how many elements there are */
 static int tensor_numel(lua_State *L) {
   lua_pushinteger(L, mt_numel(&mtl_check_tensor(L, 1, "numel")->v));
   return 1;
 }
 
-/* t:dtype() -> "float32" */
+/* t:dtype() -> name: float32, float64, float16, bfloat16, int64, int32, int16, int8,
+** uint8 or bool */
 static int tensor_dtype(lua_State *L) {
   lua_pushstring(L, mt_dtype_name(mt_dtype_of(mtl_check_tensor(L, 1, "dtype"))));
   return 1;
 }
 
-/* t:device() -> "cpu", "cuda:0" */
+/* t:device() -> name: "cpu" or "cuda:0" */
 static int tensor_device(lua_State *L) {
   lua_pushstring(L, mt_device_name(mt_device_of(mtl_check_tensor(L, 1, "device"))));
   return 1;
@@ -217,20 +220,20 @@ static int tensor_is_floating_point(lua_State *L) {
   return 1;
 }
 
-/* t:element_size() -> bytes */
+/* t:element_size() -> integer: bytes of one element */
 static int tensor_element_size(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "element_size");
   lua_pushinteger(L, (lua_Integer)mt_dtype_size(mt_dtype_of(t)));
   return 1;
 }
 
-/* t:storage_offset() -> elements between the storage's start and t's first */
+/* t:storage_offset() -> integer: elements between the storage's start and t's first */
 static int tensor_storage_offset(lua_State *L) {
   lua_pushinteger(L, mtl_check_tensor(L, 1, "storage_offset")->offset);
   return 1;
 }
 
-/* t:data_ptr() -> address of the first element */
+/* t:data_ptr() -> integer: address of the first element */
 static int tensor_data_ptr(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "data_ptr");
   lua_pushinteger(L, (lua_Integer)(intptr_t)t->v.data);

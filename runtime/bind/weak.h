@@ -1,5 +1,6 @@
-/* runtime/bind/weak.h -- API functions that other Lua versions lack, as weak references:
-** there the module still loads, and luaopen_mytensor can say which Lua it needs. */
+/* runtime/bind/weak.h -- API functions that other Lua versions lack, as weak
+** references: there the module still loads, and luaopen_mytensor can say which Lua
+** it needs. */
 #ifndef MT_BIND_WEAK_H
 #define MT_BIND_WEAK_H
 
