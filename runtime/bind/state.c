@@ -6,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
-#include <time.h>
 
 #include "runtime/bind/state.h"
 
@@ -27,22 +25,16 @@ static void collect_all(mt_context *ctx) {
   lua_gc(s->main, LUA_GCCOLLECT); /* does nothing within a finalizer */
 }
 
-/* A seed that differs from run to run, as math.random's does. */
-static uint64_t random_seed(void) {
-  uint64_t seed;
-  if (getrandom(&seed, sizeof seed, GRND_NONBLOCK) != (ssize_t)sizeof seed) {
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    seed = (uint64_t)now.tv_sec * 1000000007u ^ (uint64_t)now.tv_nsec << 20;
-  }
-  return seed >> 1; /* a Lua integer that is not negative */
-}
-
 /* __gc of the context. It is older than any tensor: at lua_close it comes last. */
 static int state_close(lua_State *L) {
   mtl_state *s = lua_touserdata(L, 1);
   if (s == NULL || s != mtl_state_of(L) || s->closed) return 0;
   s->closed = true;
+  const char *fault = mt_context_close(&s->ctx);
+  if (fault != NULL) {
+    lua_warning(L, "mytensor: ", 1);
+    lua_warning(L, fault, 0);
+  }
   mtl_drop_pending(s, 0);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &late_key);
   lua_pushnil(L);
@@ -77,7 +69,6 @@ void mtl_open_state(lua_State *L) {
     mtl_state *s = lua_newuserdatauv(L, sizeof *s, 0);
     memset(s, 0, sizeof *s);
     mt_context_init(&s->ctx);
-    s->ctx.seed = random_seed();
     s->ctx.collect = collect_all;
     s->ctx.lua = s;
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);

@@ -159,6 +159,17 @@ static int cuda_device_count(lua_State *L) {
   return 1;
 }
 
+/* mt.cuda.synchronize([device]): wait until a GPU has done all that was asked of it;
+** bad data that a kernel met there is an error here */
+static int cuda_synchronize(lua_State *L) {
+  static const char fname[] = "synchronize";
+  const mt_device d = lua_isnoneornil(L, 1) ? cuda : mtl_check_device(L, 1, fname);
+  if (mt_backend_of(d) == NULL || mt_synchronize(mtl_context(L), d) != MT_OK) {
+    return mtl_raise(L, fname);
+  }
+  return 0;
+}
+
 /* ---- mt.info() ---- */
 
 static void set_string(lua_State *L, const char *key, const char *value) {
@@ -250,6 +261,7 @@ static const luaL_Reg functions[] = {{"manual_seed", mt_manual_seed},
 
 static const luaL_Reg cuda_functions[] = {{"is_available", cuda_is_available},
                                           {"device_count", cuda_device_count},
+                                          {"synchronize", cuda_synchronize},
                                           {NULL, NULL}};
 
 /* stack: module */
