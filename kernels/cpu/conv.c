@@ -1,5 +1,5 @@
-/* kernels/cpu/conv.c -- conv2d and its backward ops as products with matrices of unrolled
-** windows, which are packed straight from the images. */
+/* kernels/cpu/conv.c -- conv2d and its backward ops as products with matrices of
+** unrolled windows, which are packed straight from the images. */
 #include "kernels/cpu/gemm.h"
 
 /* The batch is cut into so many parts, or fewer, whose weight gradients are summed. */
@@ -7,8 +7,8 @@
 /* Bytes of all these parts together, at most. */
 #define WEIGHT_PARTS_BYTES ((int64_t)64 << 20)
 
-/* One group of one image is a product: y (k x positions) = w (k x depth) windows (depth x
-** positions); c and k count the channels of a group. */
+/* One group of one image is a product: y (k x positions) = w (k x depth) windows
+** (depth x positions); c and k count the channels of a group. */
 typedef struct conv {
   const mt_call *call;
   const mt_gemm_isa *isa;
@@ -149,7 +149,8 @@ static void pack_weights(const conv *v, const char *w, int64_t rows, int64_t dep
                      v->weight + g * v->weight_bytes + p * high * v->size);
 }
 
-/* Columns of a block: about `bytes` with `rows` rows, whole panels, no more than needed. */
+/* Columns of a block: about `bytes` with `rows` rows, whole panels, no more than
+** needed. */
 static int64_t block_columns(const conv *v, int64_t rows, int64_t bytes) {
   const int64_t nr = v->isa->nr, fit = bytes / (rows * v->size) / nr * nr;
   return mt_min(fit < nr ? nr : fit, mt_round_up(v->positions, nr));

@@ -30,8 +30,8 @@ static mt_status embedding_kernel(const mt_call *call) {
 const mt_entry mt_cpu_embedding = {
     .run = embedding_kernel, .dtypes = MT_FLOAT_MASK, .contiguous = 3};
 
-/* Columns lo .. hi-1 of the result: threads share columns, so that each sum is made in the
-** order of the index. */
+/* Columns lo .. hi-1 of the result: threads share columns, so that each sum is made
+** in the order of the index. */
 #define BACKWARD_COLUMNS(dtype, T, sfx)                                           \
   static void embedding_backward_columns_##sfx(void *context, int64_t lo,         \
                                                int64_t hi) {                      \

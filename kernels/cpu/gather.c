@@ -1,9 +1,10 @@
-/* kernels/cpu/gather.c -- elements along one dim at the positions of an index tensor of as
-** many dims: gather and scatter_add. */
+/* kernels/cpu/gather.c -- elements along one dim at the positions of an index tensor
+** of as many dims: gather and scatter_add. */
 #include "kernels/cpu/positions.h"
 
-/* A walk over the index (contiguous): `other` is x for gather, y for scatter_add; `same`
-** is indexed like the index itself: y, or src. Strides in bytes, 0 along dim in other. */
+/* A walk over the index (contiguous): `other` is x for gather, y for scatter_add;
+** `same` is indexed like the index itself: y, or src. Strides in bytes, 0 along dim
+** in other. */
 typedef struct walk {
   const mt_call *call;
   const mt_view *index;

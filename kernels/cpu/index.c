@@ -79,7 +79,8 @@ typedef struct writing {
   bool by_inner; /* threads share inner elements, not outer ones */
 } writing;
 
-/* In the order of the index, for each element: the result is the same with any threads. */
+/* In the order of the index, for each element: the result is the same with any
+** threads. */
 static void write_slices(void *context, int64_t lo, int64_t hi) {
   const writing *w = context;
   const slices *s = &w->s;

@@ -1,4 +1,5 @@
-/* kernels/cpu/pool.c -- max_pool2d and avg_pool2d, and their backward ops, plane by plane. */
+/* kernels/cpu/pool.c -- max_pool2d and avg_pool2d, and their backward ops, plane by
+** plane. */
 #include "kernels/cpu/positions.h"
 
 typedef struct pool {
@@ -157,7 +158,7 @@ const mt_entry mt_cpu_max_pool2d_backward = {
 #define AVG_PLANES(dtype, T, sfx)                                                    \
   static void avg_planes_##sfx(void *context, int64_t lo, int64_t hi) {              \
     const pool *p = context;                                                         \
-    const T area = (T)(p->kh * p->kw);                                       \
+    const T area = (T)(p->kh * p->kw);                                               \
     for (int64_t n = lo; n < hi; n++) {                                              \
       const T *x = (const T *)p->call->in[0]->data + n * p->h * p->w;                \
       T *y = (T *)p->call->out[0]->data + n * p->oh * p->ow;                         \
@@ -171,14 +172,14 @@ const mt_entry mt_cpu_max_pool2d_backward = {
           T sum = 0;                                                                 \
           for (int64_t u = h0; u < h1; u++)                                          \
             for (int64_t v = w0; v < w1; v++) sum += x[(top + u) * p->w + left + v]; \
-          y[i * p->ow + j] = sum / area;                                            \
+          y[i * p->ow + j] = sum / area;                                             \
         }                                                                            \
       }                                                                              \
     }                                                                                \
   }                                                                                  \
   static void avg_backward_planes_##sfx(void *context, int64_t lo, int64_t hi) {     \
     const pool *p = context;                                                         \
-    const T area = (T)(p->kh * p->kw);                                       \
+    const T area = (T)(p->kh * p->kw);                                               \
     memset((T *)p->call->out[0]->data + lo * p->h * p->w, 0,                         \
            (size_t)((hi - lo) * p->h * p->w) * sizeof(T));                           \
     for (int64_t n = lo; n < hi; n++) {                                              \
@@ -191,7 +192,7 @@ const mt_entry mt_cpu_max_pool2d_backward = {
         for (int64_t j = 0; j < p->ow; j++) {                                        \
           const int64_t left = j * p->sw - p->pw;                                    \
           taps(left, p->kw, 1, p->w, &w0, &w1);                                      \
-          const T g = dy[i * p->ow + j] / area;                                     \
+          const T g = dy[i * p->ow + j] / area;                                      \
           for (int64_t u = h0; u < h1; u++)                                          \
             for (int64_t v = w0; v < w1; v++) dx[(top + u) * p->w + left + v] += g;  \
         }                                                                            \

@@ -1,4 +1,5 @@
-/* kernels/cpu/positions.h -- reading index tensors: positions from 1 to offsets from 0. */
+/* kernels/cpu/positions.h -- reading index tensors: positions from 1 to offsets from
+** 0. */
 #ifndef MT_POSITIONS_H
 #define MT_POSITIONS_H
 
@@ -10,9 +11,9 @@
 /* What a fault's value says of a float that is no whole number. */
 #define MT_NOT_WHOLE INT64_MIN
 
-/* at[i] = element first + i of the contiguous index, for i < count, as an offset within
-** 0 .. size - 1; -1 and the call's fault where it is out of range. from_end: negative ones
-** count from the end. */
+/* at[i] = element first + i of the contiguous index, for i < count, as an offset
+** within 0 .. size - 1; -1 and the call's fault where it is out of range. from_end:
+** negative ones count from the end. */
 static inline void mt_positions(const mt_call *call, const mt_view *index,
                                 int64_t first, int64_t count, int64_t size,
                                 bool from_end, int64_t *at /* [out] */) {

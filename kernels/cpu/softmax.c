@@ -1,4 +1,5 @@
-/* kernels/cpu/softmax.c -- softmax and log_softmax along any dim, and their backward ops. */
+/* kernels/cpu/softmax.c -- softmax and log_softmax along any dim, and their backward
+** ops. */
 #include "kernels/cpu/softmax.h"
 
 /* Contiguous tensors seen as (outer, n, inner), n being the dim. */

@@ -7,8 +7,9 @@
 /* Columns that are worked on side by side where the dim is not the last one. */
 #define MT_SOFTMAX_WIDTH 64
 
-/* A row: n adjacent elements. Columns: `width` (at most MT_SOFTMAX_WIDTH) of them, the n
-** elements of one `step` elements apart. In place is allowed. log: of log_softmax. */
+/* A row: n adjacent elements. Columns: `width` (at most MT_SOFTMAX_WIDTH) of them,
+** the n elements of one `step` elements apart. In place is allowed. log: of
+** log_softmax. */
 typedef struct mt_softmax_loops {
   void (*row)(bool log, int64_t n, const void *x, void *y);
   void (*columns)(bool log, int64_t n, int64_t step, int64_t width, const void *x,

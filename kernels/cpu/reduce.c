@@ -1,0 +1,360 @@
+/* kernels/cpu/reduce.c -- the loops of the reductions: which elements go to which
+** state.
+**
+** Two ways: where the folded dims hold the contiguous elements, one result after
+** another takes up its row; where the kept dims hold them, many results at once take
+** up columns. Long reductions are cut into chunks whose states are merged in order.
+** The cut depends on shapes only: threads do not change a result. */
+#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/tables.h"
+
+#define CHUNK      16384 /* elements that one state takes up, of long rows */
+#define BUFFER     1024  /* elements collected before they are folded */
+#define DIRECT_RUN 64    /* contiguous runs from here on are folded where they lie */
+#define TILE_ROWS  64    /* rows of columns folded at once */
+#define TILE_BYTES 32768 /* of a tile that is collected first */
+#define MANY_ITEMS 64    /* enough to share among threads */
+#define FEW_FOLDED 32    /* so few elements to a result go by columns */
+
+/* ---- states ---------------------------------------------------------------------- */
+static void state_init(const mt_reduction *r, mt_cell *a, mt_cell *b) {
+  b->i = 0;
+  switch (r->kind) {
+  case MT_FOLD_PROD:
+    if (r->whole)
+      a->i = 1;
+    else
+      a->f = 1;
+    break;
+  case MT_FOLD_MAX:
+  case MT_FOLD_ARGMAX:
+    if (r->whole)
+      a->i = INT64_MIN;
+    else
+      a->f = -(double)INFINITY;
+    break;
+  case MT_FOLD_MIN:
+  case MT_FOLD_ARGMIN:
+    if (r->whole)
+      a->i = INT64_MAX;
+    else
+      a->f = (double)INFINITY;
+    break;
+  case MT_FOLD_EXP: a->f = -(double)INFINITY; break;
+  case MT_FOLD_SMALLEST: a->f = (double)INFINITY; break;
+  default: a->i = 0; /* also 0.0 */
+  }
+}
+
+/* Is other better than a? NaN is better than any number; equals are not. */
+static bool better(const mt_reduction *r, const mt_cell *a, const mt_cell *other,
+                   bool larger) {
+  if (r->whole) return larger ? other->i > a->i : other->i < a->i;
+  if (a->f != a->f) return false;
+  return other->f != other->f || (larger ? other->f > a->f : other->f < a->f);
+}
+
+/* Add to s, which has taken up `seen` elements, what t did with the `more` after
+** them. */
+static void state_merge(const mt_reduction *r, mt_cell *s, int64_t seen,
+                        const mt_cell *t, int64_t more) {
+  switch (r->kind) {
+  case MT_FOLD_SUM:
+    if (r->whole)
+      s->i += t->i;
+    else
+      s->f += t->f;
+    break;
+  case MT_FOLD_PROD:
+    if (r->whole)
+      s->i *= t->i;
+    else
+      s->f *= t->f;
+    break;
+  case MT_FOLD_COUNT: s->i += t->i; break;
+  case MT_FOLD_MAX:
+  case MT_FOLD_LARGEST:
+    if (better(r, s, t, true)) s[0] = t[0];
+    break;
+  case MT_FOLD_MIN:
+  case MT_FOLD_SMALLEST:
+    if (better(r, s, t, false)) s[0] = t[0];
+    break;
+  case MT_FOLD_ARGMAX:
+  case MT_FOLD_ARGMIN:
+    if (better(r, s, t, r->kind == MT_FOLD_ARGMAX)) s[0] = t[0], s[1].i = seen + t[1].i;
+    break;
+  case MT_FOLD_MOMENTS: fold_moments(&s[0], &s[1], seen, t[0].f, t[1].f, more); break;
+  case MT_FOLD_EXP: fold_exp(&s[0], &s[1], t[0].f, t[1].f); break;
+  default: s->f += t->f;
+  }
+}
+
+/* ---- collecting elements --------------------------------------------------------- */
+/* n elements to `to`, as they are folded. to has room for a whole unit more. */
+static void collect(const mt_reduction *r, int64_t n, const char *x, int64_t stride,
+                    char *to) {
+  if (mt_cpu_is_half(r->from)) {
+    mt_cpu_load_floats(r->from, n, x, stride, (float *)to);
+  } else if (r->convert == NULL) {
+    mt_cpu_pack(n, r->size, x, stride, to);
+  } else { /* a row may write whole units only */
+    _Alignas(16) char raw[BUFFER * 2];
+    for (int64_t i = 0; i < n; i += BUFFER) {
+      const int64_t part = n - i < BUFFER ? n - i : BUFFER;
+      const int64_t padded = part + (-part & (MT_ROW_UNIT - 1));
+      char *const p[] = {to + i * r->width, raw};
+      mt_cpu_pack(part, r->size, x + i * stride, stride, raw);
+      memset(raw + part * r->size, 0, (size_t)((padded - part) * r->size));
+      r->convert(padded, p, NULL);
+    }
+  }
+}
+
+static void advance(const mt_space *s, int64_t run, int64_t *coord, int64_t *offset) {
+  coord[0] += run;
+  *offset += run * s->stride[0][0];
+  for (int d = 0; d + 1 < s->ndim && coord[d] == s->size[d]; d++) {
+    coord[d] = 0;
+    coord[d + 1]++;
+    *offset += s->stride[0][d + 1] - s->size[d] * s->stride[0][d];
+  }
+}
+
+/* ---- rows ------------------------------------------------------------------------ */
+static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t hi,
+                     mt_cell *state) {
+  const mt_space *s = &r->folded;
+  _Alignas(64) char buffer[(BUFFER + MT_ROW_UNIT) * 8];
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS], seen = 0, held = 0;
+  if (lo >= hi) return;
+  mt_space_seek(s, lo, coord, offset);
+  while (lo < hi) {
+    int64_t run = s->size[0] - coord[0];
+    if (run > hi - lo) run = hi - lo;
+    const bool direct = r->direct && run >= DIRECT_RUN;
+    if (!direct && run > BUFFER - held) run = BUFFER - held;
+    if (direct || run == 0) { /* first what was collected before */
+      r->fold->row(held, buffer, seen, r->p, state);
+      seen += held, held = 0;
+    }
+    if (direct) {
+      r->fold->row(run, x + *offset, seen, r->p, state);
+      seen += run;
+    } else {
+      collect(r, run, x + *offset, s->stride[0][0], buffer + held * r->width);
+      held += run;
+    }
+    advance(s, run, coord, offset);
+    lo += run;
+  }
+  if (held > 0) r->fold->row(held, buffer, seen, r->p, state);
+}
+
+static void finish(const mt_reduction *r, const mt_cell *state, const int64_t *offset) {
+  char *const out[2] = {r->out[0] + offset[1], r->out[1] + offset[2]};
+  r->finish(r, state, out);
+}
+
+static int64_t chunk_end(const mt_reduction *r, int64_t chunk) {
+  const int64_t end = (chunk + 1) * r->chunk;
+  return end < r->folded.numel ? end : r->folded.numel;
+}
+
+static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks */
+  const mt_reduction *r = context;
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
+  for (int64_t item = lo; item < hi; item++) {
+    const int64_t chunk = item % r->nchunks;
+    mt_cell state[2];
+    mt_space_seek(&r->kept, item / r->nchunks, coord, offset);
+    state_init(r, &state[0], &state[1]);
+    fold_row(r, r->x + offset[0], chunk * r->chunk, chunk_end(r, chunk), state);
+    if (r->nchunks == 1)
+      finish(r, state, offset);
+    else
+      memcpy(r->partial + 2 * item, state, sizeof state);
+  }
+}
+
+/* ---- columns --------------------------------------------------------------------- */
+static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int64_t lo,
+                         int64_t hi, mt_cell *a, mt_cell *b) {
+  const mt_space *s = &r->folded;
+  const int64_t across = r->kept.stride[0][0], row_bytes = cols * r->width;
+  _Alignas(64) char tile[TILE_BYTES + MT_ROW_UNIT * 8];
+  int64_t rows_max = r->direct ? TILE_ROWS : TILE_BYTES / row_bytes;
+  if (rows_max > TILE_ROWS) rows_max = TILE_ROWS;
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS], seen = 0;
+  if (lo >= hi) return;
+  mt_space_seek(s, lo, coord, offset);
+  while (lo < hi) {
+    int64_t rows = 0, run = s->size[0] - coord[0];
+    if (run > hi - lo) run = hi - lo;
+    if (run > rows_max) run = rows_max;
+    if (r->direct) {
+      r->fold->columns(run, cols, x + *offset, s->stride[0][0], seen, r->p, a, b);
+      rows = run;
+      advance(s, run, coord, offset);
+    } else {
+      const int64_t want = hi - lo < rows_max ? hi - lo : rows_max;
+      for (; rows < want; rows++) {
+        collect(r, cols, x + *offset, across, tile + rows * row_bytes);
+        advance(s, 1, coord, offset);
+      }
+      r->fold->columns(rows, cols, tile, row_bytes, seen, r->p, a, b);
+    }
+    seen += rows;
+    lo += rows;
+  }
+}
+
+static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x chunks */
+  const mt_reduction *r = context;
+  const mt_space *kept = &r->kept;
+  mt_cell a[MT_FOLD_COLUMNS], b[MT_FOLD_COLUMNS];
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
+  for (int64_t item = lo; item < hi; item++) {
+    const int64_t chunk = item % r->nchunks, block = item / r->nchunks;
+    const int64_t first = block % r->blocks * MT_FOLD_COLUMNS;
+    const int64_t left = kept->size[0] - first;
+    const int64_t cols = left < MT_FOLD_COLUMNS ? left : MT_FOLD_COLUMNS;
+    const int64_t index = block / r->blocks * kept->size[0] + first;
+    mt_space_seek(kept, index, coord, offset);
+    for (int64_t j = 0; j < cols; j++) state_init(r, &a[j], &b[j]);
+    fold_columns(r, r->x + offset[0], cols, chunk * r->chunk, chunk_end(r, chunk), a,
+                 b);
+    for (int64_t j = 0; j < cols; j++) {
+      const mt_cell state[2] = {a[j], b[j]};
+      if (r->nchunks == 1) {
+        finish(r, state, offset);
+        for (int k = 0; k < 3; k++) offset[k] += kept->stride[k][0];
+      } else {
+        memcpy(r->partial + 2 * ((index + j) * r->nchunks + chunk), state,
+               sizeof state);
+      }
+    }
+  }
+}
+
+/* ---- all of it ------------------------------------------------------------------- */
+static void merge_range(void *context, int64_t lo, int64_t hi) { /* kept */
+  const mt_reduction *r = context;
+  int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
+  for (int64_t i = lo; i < hi; i++) {
+    mt_cell state[2];
+    state_init(r, &state[0], &state[1]);
+    for (int64_t c = 0; c < r->nchunks; c++) {
+      const mt_cell *t = r->partial + 2 * (i * r->nchunks + c);
+      state_merge(r, state, c * r->chunk, t, chunk_end(r, c) - c * r->chunk);
+    }
+    mt_space_seek(&r->kept, i, coord, offset);
+    finish(r, state, offset);
+  }
+}
+
+/* Part x and the outputs into kept and folded dims. */
+static void split_dims(const mt_call *call, const mt_attr *dims, mt_space *kept,
+                       mt_space *folded) {
+  const mt_view *x = call->in[0];
+  mt_view view[3], f = {.data = x->data, .dtype = x->dtype};
+  const mt_view *arg[3] = {NULL, NULL, NULL};
+  uint32_t bits = dims->n < 0 ? ~0u : 0;
+  for (int k = 0; k < dims->n; k++) bits |= 1u << dims->i[k];
+  for (int k = 0; k < 3; k++) {
+    const mt_view *v = k == 0 ? x : k <= call->nout ? call->out[k - 1] : NULL;
+    if (v == NULL) continue;
+    view[k].dtype = v->dtype;
+    view[k].ndim = 0;
+    const bool same = v->ndim == x->ndim; /* x itself, or the dims were kept */
+    int e = 0;
+    for (int d = 0; d < x->ndim; d++) {
+      if (bits >> d & 1u) continue;
+      view[k].shape[view[k].ndim] = x->shape[d];
+      view[k].stride[view[k].ndim++] = v->stride[same ? d : e];
+      e++;
+    }
+    arg[k] = &view[k];
+  }
+  for (int d = 0; d < x->ndim; d++)
+    if (bits >> d & 1u) {
+      f.shape[f.ndim] = x->shape[d];
+      f.stride[f.ndim++] = x->stride[d];
+    }
+  const mt_view *const fold_arg = &f;
+  mt_space_make(kept, 3, arg, false);
+  mt_space_make(folded, 1, &fold_arg, true);
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+static void choose_way(mt_reduction *r) {
+  const mt_space *kept = &r->kept, *folded = &r->folded;
+  const bool plain = r->convert == NULL && !mt_cpu_is_half(r->from);
+  const bool kept_inner = kept->stride[0][0] == r->size && kept->size[0] >= 8;
+  const bool folded_inner = folded->stride[0][0] == r->size || folded->numel == 1;
+  r->columns =
+      kept->numel > 1 && ((kept_inner && !folded_inner) ||
+                          (kept->size[0] >= 16 && folded->numel <= FEW_FOLDED));
+  r->direct = plain && (r->columns ? kept->stride[0][0] == r->size
+                                   : folded->stride[0][0] == r->size);
+  r->blocks = ceil_div(kept->size[0], MT_FOLD_COLUMNS);
+  r->nchunks = 1;
+  if (kept->numel * folded->numel >= 2 * CHUNK && r->columns) {
+    const int64_t items = kept->numel / kept->size[0] * r->blocks;
+    r->nchunks = MANY_ITEMS / items;
+    if (r->nchunks > folded->numel / (4 * TILE_ROWS))
+      r->nchunks = folded->numel / (4 * TILE_ROWS);
+    if (r->nchunks < 1) r->nchunks = 1;
+    r->chunk = ceil_div(ceil_div(folded->numel, r->nchunks), TILE_ROWS) * TILE_ROWS;
+  } else if (folded->numel >= 2 * CHUNK && !r->columns) {
+    r->chunk = CHUNK;
+  } else {
+    r->chunk = folded->numel > 0 ? folded->numel : 1;
+  }
+  r->nchunks = folded->numel > 0 ? ceil_div(folded->numel, r->chunk) : 1;
+}
+
+static void prepare(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+  const mt_dtype d = r->from = call->in[0]->dtype;
+  r->size = (int)mt_cpu_size(d);
+  r->type = d == MT_F64 ? 1 : MT_IS_FLOAT(d) ? 0 : d == MT_I64 ? 2 : 3;
+  r->whole = r->type >= 2;
+  r->width = r->type == 1 || r->type == 2 ? 8 : 4;
+  r->convert =
+      r->type == 3 && d != MT_I32 ? (*MT_ISA_PICK(mt_convert_rows))[d][MT_I32] : NULL;
+  split_dims(call, dims, &r->kept, &r->folded);
+  if (r->kept.numel > 0) choose_way(r);
+}
+
+size_t mt_cpu_reduce_scratch(const mt_call *call, const mt_attr *dims) {
+  mt_reduction r;
+  if (mt_cpu_numel(call->in[0]) < 2 * CHUNK) return 0;
+  prepare(call, dims, &r);
+  if (r.nchunks == 1) return 0;
+  return (size_t)r.kept.numel * (size_t)r.nchunks * 2 * sizeof(mt_cell);
+}
+
+mt_status mt_cpu_reduce(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+  prepare(call, dims, r);
+  if (r->kept.numel == 0) return MT_OK;
+  r->fold = &(*MT_ISA_PICK(mt_folds))[r->type][r->kind];
+  r->x = call->in[0]->data;
+  for (int k = 0; k < 2; k++) {
+    const mt_view *out = k < call->nout ? call->out[k] : NULL;
+    r->out[k] = out != NULL ? out->data : NULL;
+    r->dtype[k] = out != NULL ? out->dtype : MT_NDTYPES;
+  }
+  r->partial = call->scratch;
+  const int64_t results =
+      r->columns ? r->kept.numel / r->kept.size[0] * r->blocks : r->kept.numel;
+  const int64_t width = !r->columns                         ? 1
+                        : r->kept.size[0] < MT_FOLD_COLUMNS ? r->kept.size[0]
+                                                            : MT_FOLD_COLUMNS;
+  mt_cpu_parallel_for(call, results * r->nchunks, mt_cpu_grain(width * r->chunk),
+                      r->columns ? column_range : row_range, r);
+  if (r->nchunks > 1)
+    mt_cpu_parallel_for(call, r->kept.numel, mt_cpu_grain(4 * r->nchunks), merge_range,
+                        r);
+  return MT_OK;
+}
