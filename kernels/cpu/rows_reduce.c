@@ -10,7 +10,7 @@
 #define SUFFIX    f32
 #define EXP       expf
 #define FABS      fabsf
-#define LANES     32 /* partial results of a row: floats are not added in another order */
+#define LANES     32 /* sums of a row, side by side: a compiler may not reorder floats */
 #define ACC       double
 #define CELL      f
 #define LOWEST    (-(T)INFINITY)
