@@ -20,6 +20,15 @@ static pthread_once_t setup_once = PTHREAD_ONCE_INIT;
 
 /* ---- the context ---- */
 
+/* The main thread that this thread of the process asked for last: its address stays the
+** same until its state is closed, anywhere in the process. */
+static _Thread_local struct {
+  lua_State *L;
+  mtl_state *state;
+  unsigned closings;
+} last;
+static unsigned closed_states; /* how many; atomic */
+
 static void collect_all(mt_context *ctx) {
   mtl_state *s = (mtl_state *)ctx;
   lua_gc(s->main, LUA_GCCOLLECT); /* does nothing within a finalizer */
@@ -30,6 +39,7 @@ static int state_close(lua_State *L) {
   mtl_state *s = lua_touserdata(L, 1);
   if (s == NULL || s != mtl_state_of(L) || s->closed) return 0;
   s->closed = true;
+  __atomic_add_fetch(&closed_states, 1, __ATOMIC_RELEASE);
   const char *fault = mt_context_close(&s->ctx);
   if (fault != NULL) {
     lua_warning(L, "mytensor: ", 1);
@@ -89,10 +99,13 @@ void mtl_open_state(lua_State *L) {
 }
 
 mt_context *mtl_context(lua_State *L) {
+  const unsigned closings = __atomic_load_n(&closed_states, __ATOMIC_ACQUIRE);
+  if (last.L == L && last.closings == closings) return &last.state->ctx;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key);
   mtl_state *s = lua_touserdata(L, -1);
   lua_pop(L, 1); /* the registry keeps it */
   if (s == NULL) luaL_error(L, "mytensor is not loaded in this Lua state");
+  if (L == s->main && !s->closed) last.L = L, last.state = s, last.closings = closings;
   return &s->ctx;
 }
 
