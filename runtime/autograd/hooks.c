@@ -1,5 +1,6 @@
 /* runtime/autograd/hooks.c -- what the host hangs into the graph: hooks on gradients,
 ** retained gradients, and nodes of its own. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/graph.h"
@@ -23,7 +24,7 @@ mt_status mt_retain_grad(mt_tensor *t) {
 
 mt_status mt_add_hook(mt_tensor *t, mt_hook_fn fn, void *user, void (*release)(void *),
                       int *id) {
-  static _Thread_local int last_id;
+  static _Atomic int last_id;
   mt_status status = mt_requires_grad(t) ? MT_OK : no_history();
   if (status == MT_OK && mt_view_stale(t->autograd)) status = mt_view_refresh(t);
   mt_hook *const h = status == MT_OK ? calloc(1, sizeof *h) : NULL;
@@ -32,7 +33,10 @@ mt_status mt_add_hook(mt_tensor *t, mt_hook_fn fn, void *user, void (*release)(v
     return status == MT_OK ? mt_fail(MT_EMEMORY, "out of memory") : status;
   }
   mt_autograd *const p = t->autograd;
-  *h = (mt_hook){NULL, ++last_id, p->edge.output, fn, user, release};
+  *h = (mt_hook){
+      NULL,           atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1,
+      p->edge.output, fn,
+      user,           release};
   mt_hook **list = p->edge.node ? &p->edge.node->hooks : &p->hooks;
   while (*list) list = &(*list)->next; /* they run in the order they came */
   *list = h;

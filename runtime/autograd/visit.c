@@ -303,7 +303,8 @@ mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
   mt_node *const n = t->node;
   MT_TRY(observe(w, t));
   if (n->nin == 0 && !n->op && !n->custom) {
-    return w->capturing || !n->leaf ? MT_OK : accumulate(w, n->leaf, t->g[0]);
+    const bool wanted = !w->capturing && n->leaf && n->leaf->requires_grad;
+    return wanted ? accumulate(w, n->leaf, t->g[0]) : MT_OK;
   }
   if (n->released && !mt_walk_captures(w, n)) {
     return mt_fail(
