@@ -1,6 +1,5 @@
 /* runtime/autograd/apply.c -- mt_apply: runs an op and records it where a gradient may
-*be
-** asked for later. */
+** be asked for later. */
 #include <string.h>
 #include "runtime/autograd/graph.h"
 
@@ -11,8 +10,7 @@ bool mt_any_requires_grad(int nin, mt_tensor *const *in) {
   return false;
 }
 
-/* ---- recording --------------------------------------------------------------------
- */
+/* ---- recording ---- */
 
 void mt_saves(const mt_opinfo *op, int nin, const mt_edge *edge, unsigned *save_in,
               unsigned *save_out) {
@@ -83,8 +81,7 @@ static mt_status record(mt_context *ctx, const mt_opinfo *op, int nin,
   return status;
 }
 
-/* ---- running ----------------------------------------------------------------------
- */
+/* ---- running ---- */
 
 static mt_status build(mt_context *ctx, const mt_opinfo *op, int nin,
                        mt_tensor *const *in, mt_attr *attr, mt_tensor **out,

@@ -13,8 +13,9 @@ mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                    int *nout /* [out] [optional] */);
 
 /* The in-place form: in[0] is overwritten with the result and takes its history.
-** MT_EGRAD: in[0] is a leaf that requires grad (and grad mode is on), or dtype/shape of
-** the result differ from in[0]'s. Works through views (the base's history is rewritten). */
+** MT_EGRAD: in[0] is a leaf that requires grad (and grad mode is on). MT_ESHAPE,
+** MT_EDTYPE: the result does not fit into in[0]. Works through views: the base's
+** history is rewritten. */
 mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                            const mt_attr *attr);
 

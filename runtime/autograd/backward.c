@@ -8,8 +8,7 @@
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
-/* ---- mt_grad: what leads to the captures ------------------------------------------
- */
+/* ---- mt_grad: what leads to the captures ---- */
 
 /* A growing list of every task of a walk. */
 typedef struct tasks {
@@ -60,8 +59,7 @@ static mt_status explore(mt_walk *w, int n, const mt_edge *outputs, tasks *all) 
   return MT_OK;
 }
 
-/* ---- the walk ---------------------------------------------------------------------
- */
+/* ---- the walk ---- */
 
 /* The gradient of output i to start with: a new reference. */
 static mt_status first_gradient(mt_walk *w, int i, mt_tensor *y, mt_tensor *g,

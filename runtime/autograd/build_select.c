@@ -3,7 +3,7 @@
 #include <string.h>
 #include "runtime/autograd/rules.h"
 
-/* ---- max, min --------------------------------------------------------------------- */
+/* ---- max, min ---- */
 
 /* Over all elements, or along one dim with positions. */
 static mt_status extreme(mt_build_call *c, mt_op all, mt_op along) {
@@ -25,7 +25,7 @@ mt_status mt_build_min(mt_build_call *c) {
   return extreme(c, MT_OP_amin, MT_OP__min_dim);
 }
 
-/* ---- masks ------------------------------------------------------------------------ */
+/* ---- masks ---- */
 
 static mt_status check_mask(const mt_tensor *mask) {
   if (mask->v.dtype == MT_BOOL) return MT_OK;
@@ -78,7 +78,7 @@ mt_status mt_build_masked_select(mt_build_call *c) {
   return MT_OK;
 }
 
-/* ---- nonzero ---------------------------------------------------------------------- */
+/* ---- nonzero ---- */
 
 static mt_tensor *whole(mt_calc *c, int64_t x) {
   mt_tensor *t = NULL;

@@ -68,7 +68,7 @@ mt_status mt_build_flatten(mt_build_call *c) {
   return MT_OK;
 }
 
-/* ---- stack ------------------------------------------------------------------------ */
+/* ---- stack ---- */
 
 static mt_status check_same_shapes(const mt_build_call *c) {
   for (int i = 1; i < c->nin; i++) {
@@ -98,7 +98,7 @@ mt_status mt_build_stack(mt_build_call *c) {
   return MT_OK;
 }
 
-/* ---- repetition ------------------------------------------------------------------- */
+/* ---- repetition ---- */
 
 /* Repeat along dim: each element n times (each), or the whole n times. */
 static mt_tensor *repeated(mt_calc *c, mt_tensor *x, int64_t dim, int64_t n,
@@ -176,7 +176,7 @@ mt_status mt_build_repeat_interleave(mt_build_call *c) {
   return MT_OK;
 }
 
-/* ---- roll ------------------------------------------------------------------------- */
+/* ---- roll ---- */
 
 static mt_tensor *part(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start,
                        int64_t length) {

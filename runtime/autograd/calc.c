@@ -1,6 +1,5 @@
 /* runtime/autograd/calc.c -- writing tensor expressions in C: a list of what was made,
-*and
-** the first failure. */
+** and the first failure. */
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/calc.h"

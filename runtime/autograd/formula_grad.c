@@ -1,6 +1,5 @@
 /* runtime/autograd/formula_grad.c -- gradients of elementwise rows, from the formulas
-*of
-** ops.def: by the fused kernel, or as differentiable ops under create_graph. */
+** of ops.def: by the fused kernel, or as differentiable ops under create_graph. */
 #include <stdatomic.h>
 #include <string.h>
 #include "runtime/autograd/graph.h"
@@ -13,8 +12,7 @@ static const char *input_name(const mt_opinfo *op, int i) {
   return is_unary(op) ? "x" : names[i];
 }
 
-/* ---- what to save -----------------------------------------------------------------
- */
+/* ---- what to save ---- */
 
 enum { KNOWN = 1 << 7, USES_OUTPUT = 1 << 3 }; /* and bits 0 .. 2: the inputs */
 
@@ -46,12 +44,10 @@ void mt_formula_saves(mt_op op, const bool *needs, unsigned *save_in,
   *save_out = uses & USES_OUTPUT ? 1u : 0u;
 }
 
-/* ---- evaluation as differentiable ops ---------------------------------------------
- */
+/* ---- evaluation as differentiable ops ---- */
 
 /* A value on the way: a number, or a tensor. Numbers become tensors only where they
-*meet
-** one, so that they do not promote it. */
+** meet one, so that they do not promote it. */
 typedef struct value {
   mt_tensor *t; /* NULL: a number, or the calc has failed */
   double number;
@@ -165,8 +161,7 @@ static mt_tensor *constant(mt_grad_call *c, double number) {
   return mt_c1a(c->calc, MT_OP_fill, c->g[0], 1, &attr);
 }
 
-/* ---- the rule ---------------------------------------------------------------------
- */
+/* ---- the rule ---- */
 
 static bool is_g(const mt_expr *e) {
   return e->kind == MT_EXPR_NAME && strcmp(e->name, "g") == 0;

@@ -1,6 +1,5 @@
 /* runtime/autograd/geometry.h -- gradients of strided regions: the memory that a tensor
-*and
-** a view of it span, laid out anew. */
+** and a view of it span, laid out anew. */
 #ifndef MT_GEOMETRY_H
 #define MT_GEOMETRY_H
 

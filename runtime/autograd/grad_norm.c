@@ -12,7 +12,7 @@ static mt_tensor *masked(mt_calc *c, mt_tensor *mask, double x, mt_tensor *t) {
   return mt_c3(c, MT_OP_where, mask, mt_cnum(c, x), t);
 }
 
-/* ---- norm ------------------------------------------------------------------------- */
+/* ---- norm ---- */
 
 /* p = inf, -inf: shared among the elements that have the norm. */
 static mt_tensor *norm_extreme(mt_grad_call *call, const mt_reduced *r, mt_tensor *y,
@@ -69,12 +69,12 @@ static mt_status norm_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_norm = {1u << 0, 1u << 0, norm_run};
 
-/* ---- prod: each element gets the product of the others ----------------------------
+/* ---- prod: each element gets the product of the others ----
 **
 ** Without a division, so that zeros are no special case and every derivative is right:
-** a tree of products over each row. Going up, a level holds the products of pairs of the
-** level below; going down, what lies outside of an element is what lies outside of its
-** pair, times its partner. */
+** a tree of products over each row. Going up, a level holds the products of pairs of
+** the level below; going down, what lies outside of an element is what lies outside of
+** its pair, times its partner. */
 
 enum { MAX_LEVELS = 64 };
 

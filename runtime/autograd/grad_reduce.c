@@ -4,7 +4,7 @@
 #include "runtime/autograd/reduced.h"
 #include "runtime/autograd/rules.h"
 
-/* ---- helpers ---------------------------------------------------------------------- */
+/* ---- helpers ---- */
 
 mt_reduced mt_reduced_of(const mt_meta *x, const mt_attr *dims) {
   mt_reduced r = {.ndim = x->ndim, .count = 1};
@@ -37,7 +37,7 @@ static mt_tensor *times(mt_calc *c, mt_tensor *t, double factor) {
   return mt_c2(c, MT_OP_mul, t, mt_cnum(c, factor));
 }
 
-/* ---- sum, mean -------------------------------------------------------------------- */
+/* ---- sum, mean ---- */
 
 static mt_status sum_run(mt_grad_call *call) {
   const mt_meta *const x = &call->in_meta[0];
@@ -61,7 +61,7 @@ static mt_status mean_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_mean = {0, 0, mean_run};
 
-/* ---- amax, amin, max and min along a dim ------------------------------------------ */
+/* ---- amax, amin, max and min along a dim ---- */
 
 static mt_status amax_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
@@ -93,7 +93,7 @@ static mt_status max_dim_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_max_dim = {0, 1u << 1, max_dim_run};
 
-/* ---- var, std --------------------------------------------------------------------- */
+/* ---- var, std ---- */
 
 /* 2 (x - mean) / (n - correction) times g, which has y's shape */
 static mt_tensor *var_gradient(mt_grad_call *call, mt_tensor *g) {
@@ -126,7 +126,7 @@ static mt_status std_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_std = {1u << 0, 1u << 0, std_run};
 
-/* ---- logsumexp -------------------------------------------------------------------- */
+/* ---- logsumexp ---- */
 
 /* g exp(x - y); 0 where all of x is -inf */
 static mt_status logsumexp_run(mt_grad_call *call) {

@@ -1,12 +1,10 @@
 /* runtime/autograd/grad_view.c -- gradients of views: the inverse view of the gradient,
-*or
-** the gradient put into zeros by the same view. */
+** or the gradient put into zeros by the same view. */
 #include <string.h>
 #include "runtime/autograd/geometry.h"
 #include "runtime/autograd/rules.h"
 
-/* ---- strided regions --------------------------------------------------------------
- */
+/* ---- strided regions ---- */
 
 static mt_view view_of_meta(const mt_meta *m) {
   mt_view v = {.dtype = m->dtype, .ndim = m->ndim};
@@ -142,8 +140,7 @@ static mt_status as_strided_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_as_strided = {0, 0, as_strided_run};
 
-/* ---- inverse views ----------------------------------------------------------------
- */
+/* ---- inverse views ---- */
 
 static mt_status view_run(mt_grad_call *c) {
   c->dx[0] = mt_creshape(c->calc, c->g[0], c->in_meta[0].ndim, c->in_meta[0].shape);
@@ -177,8 +174,7 @@ static mt_status permute_run(mt_grad_call *c) {
 
 const mt_grad_rule mt_grad_permute = {0, 0, permute_run};
 
-/* ---- parts put into zeros ---------------------------------------------------------
- */
+/* ---- parts put into zeros ---- */
 
 static mt_tensor *input_zeros(mt_grad_call *c) {
   const mt_meta *const x = &c->in_meta[0];

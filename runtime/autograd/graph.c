@@ -1,6 +1,5 @@
 /* runtime/autograd/graph.c -- nodes, edges, saved values, and autograd's part of a
-*tensor:
-** making them, and letting them go without recursion. */
+** tensor: making them, and letting them go without recursion. */
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,8 +7,7 @@
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
-/* ---- letting go -------------------------------------------------------------------
- */
+/* ---- letting go ---- */
 
 /* What died and is not yet freed. Whoever frees the first one frees all: what that lets
 ** go is put here by the calls further down. */
@@ -109,8 +107,7 @@ static void part_release(mt_autograd *p) {
 
 void mt_autograd_setup(void) { mt_autograd_release = part_release; }
 
-/* ---- making nodes -----------------------------------------------------------------
- */
+/* ---- making nodes ---- */
 
 void mt_node_stamp(mt_node *n) {
   static _Atomic uint64_t last;
@@ -166,8 +163,7 @@ mt_status mt_node_new(int nin, mt_tensor *const *in, int nout, mt_tensor *const 
   return MT_OK;
 }
 
-/* ---- tensors' parts ---------------------------------------------------------------
- */
+/* ---- tensors' parts ---- */
 
 mt_autograd *mt_part(mt_tensor *t) {
   if (!t->autograd) {
@@ -309,8 +305,7 @@ const char *mt_grad_name(const mt_tensor *t) {
   return t->autograd->edge.node->name;
 }
 
-/* ---- saved values -----------------------------------------------------------------
- */
+/* ---- saved values ---- */
 
 mt_status mt_save(mt_saved *s, mt_tensor *t, mt_node *node, int own) {
   MT_TRY(mt_detach(t, &s->tensor));

@@ -4,8 +4,7 @@
 ** Who owns whom: a tensor's part owns the node that made it; a node owns the nodes
 ** before it, by its edges, and aliases (without history) of the values that its rule
 ** needs. A node never owns a tensor that has a history, and a leaf's accumulate node
-*knows
-** its leaf only weakly: so there are no cycles, also with create_graph. */
+** knows its leaf only weakly: so there are no cycles, also with create_graph. */
 #ifndef MT_GRAPH_H
 #define MT_GRAPH_H
 
@@ -87,8 +86,7 @@ void mt_node_drop(mt_node *n);
 /* The part of t, made if t has none. NULL: out of memory (noted). */
 mt_autograd *mt_part(mt_tensor *t);
 /* Where gradients of t go; a view's stale history is made anew first. The edge's node
-*is a
-** new reference; NULL if t does not require grad. */
+** is a new reference; NULL if t does not require grad. */
 mt_status mt_edge_of(mt_tensor *t, mt_edge *edge /* [out] */);
 /* Make (node, output) the history of t, instead of what it had. */
 mt_status mt_set_history(mt_tensor *t, mt_node *node, int output);

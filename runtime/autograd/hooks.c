@@ -9,8 +9,7 @@ static mt_status no_history(void) {
   return mt_fail(MT_EGRAD, "the tensor does not require grad");
 }
 
-/* ---- retain_grad ------------------------------------------------------------------
- */
+/* ---- retain_grad ---- */
 
 mt_status mt_retain_grad(mt_tensor *t) {
   if (!mt_requires_grad(t)) return no_history();
@@ -19,8 +18,7 @@ mt_status mt_retain_grad(mt_tensor *t) {
   return mt_watch(t);
 }
 
-/* ---- hooks ------------------------------------------------------------------------
- */
+/* ---- hooks ---- */
 
 mt_status mt_add_hook(mt_tensor *t, mt_hook_fn fn, void *user, void (*release)(void *),
                       int *id) {
@@ -33,10 +31,8 @@ mt_status mt_add_hook(mt_tensor *t, mt_hook_fn fn, void *user, void (*release)(v
     return status == MT_OK ? mt_fail(MT_EMEMORY, "out of memory") : status;
   }
   mt_autograd *const p = t->autograd;
-  *h = (mt_hook){
-      NULL,           atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1,
-      p->edge.output, fn,
-      user,           release};
+  const int number = atomic_fetch_add_explicit(&last_id, 1, memory_order_relaxed) + 1;
+  *h = (mt_hook){NULL, number, p->edge.output, fn, user, release};
   mt_hook **list = p->edge.node ? &p->edge.node->hooks : &p->hooks;
   while (*list) list = &(*list)->next; /* they run in the order they came */
   *list = h;
@@ -76,8 +72,7 @@ void mt_remove_hook(mt_tensor *t, int id) {
 }
 
 /* The first hook of output with an id above `after`: hooks may come and go while one
-*runs,
-** and ids only grow. */
+** runs, and ids only grow. */
 static const mt_hook *hook_after(const mt_hook *list, int output, int after) {
   for (; list; list = list->next) {
     if (list->output == output && list->id > after) return list;
@@ -109,8 +104,7 @@ mt_status mt_hooks_run(mt_context *ctx, mt_hook **list, int output, mt_tensor **
   return MT_OK;
 }
 
-/* ---- nodes of the host ------------------------------------------------------------
- */
+/* ---- nodes of the host ---- */
 
 static mt_status custom_fail(mt_custom c, mt_node *node, mt_status status) {
   if (node && node->custom) {

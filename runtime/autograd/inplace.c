@@ -1,20 +1,16 @@
 /* runtime/autograd/inplace.c -- ops that overwrite their first input, and views: a
-*change
-** through one name of some elements must reach the history of all the others.
+** change through one name of some elements must reach the history of all the others.
 **
 ** A view knows its base, the tensor at the root of its chain of views. An op in place
-*on
-** a view makes two nodes: the op's own, whose output is the view's new value, and a
+** on a view makes two nodes: the op's own, whose output is the view's new value, and a
 ** scatter node that becomes the base's history: the base before, but the view's region.
 ** Each replacement of a base's history counts in `rewrites`; a view that has seen fewer
-*is
-** stale, and takes its history from the base anew when it is next asked for. */
+** is stale, and takes its history from the base anew when it is next asked for. */
 #include <string.h>
 #include "runtime/autograd/geometry.h"
 #include "runtime/autograd/graph.h"
 
-/* ---- views ------------------------------------------------------------------------
- */
+/* ---- views ---- */
 
 mt_status mt_note_view(mt_tensor *y, mt_tensor *x, bool recording) {
   mt_autograd *const p = mt_part(y);
@@ -56,8 +52,7 @@ mt_status mt_view_refresh(mt_tensor *t) {
   return status;
 }
 
-/* ---- the scatter node -------------------------------------------------------------
- */
+/* ---- the scatter node ---- */
 
 static mt_status scatter_run(mt_grad_call *c) {
   const mt_meta *const base = &c->in_meta[0], *const view = &c->in_meta[1];
@@ -94,8 +89,7 @@ static mt_status record_scatter(mt_tensor *x, mt_node *n) {
   return status;
 }
 
-/* ---- running in place -------------------------------------------------------------
- */
+/* ---- running in place ---- */
 
 /* Ops whose result says nothing of what their first input held. */
 static bool overwrites(const mt_opinfo *op) {

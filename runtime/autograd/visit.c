@@ -6,8 +6,7 @@
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
-/* ---- tasks ------------------------------------------------------------------------
- */
+/* ---- tasks ---- */
 
 mt_status mt_task_new(const mt_walk *w, mt_node *node, mt_task **task) {
   mt_task *const t = calloc(1, sizeof *t + (size_t)node->nout * sizeof *t->g);
@@ -60,8 +59,7 @@ mt_task *mt_walk_next(mt_walk *w) {
   return top;
 }
 
-/* ---- gradients meet ---------------------------------------------------------------
- */
+/* ---- gradients meet ---- */
 
 /* Nobody else can see t's elements: they may be overwritten. */
 static bool is_private(const mt_tensor *t) {
@@ -104,8 +102,7 @@ mt_status mt_walk_arrive(mt_walk *w, mt_edge e, mt_tensor *g) {
   return MT_OK;
 }
 
-/* ---- one node ---------------------------------------------------------------------
- */
+/* ---- one node ---- */
 
 mt_status mt_walk_own(mt_walk *w, mt_tensor *g, mt_tensor **copy) {
   const int64_t bytes = mt_numel(&g->v) * (int64_t)mt_dtype_size(g->v.dtype);
@@ -140,8 +137,8 @@ static mt_status accumulate(mt_walk *w, mt_autograd *p, mt_tensor *g) {
   return MT_OK;
 }
 
-/* Hooks are the user's code: they run in the mode that the walk was started in. What they
-** record is no part of the gradient, unless create_graph. */
+/* Hooks are the user's code: they run in the mode that the walk was started in. What
+** they record is no part of the gradient, unless create_graph. */
 static mt_status run_hooks(mt_walk *w, mt_hook **hooks, int output, mt_tensor **g) {
   mt_context *const ctx = w->ctx;
   ctx->grad_enabled = w->outer_enabled || w->o.create_graph;

@@ -1,8 +1,8 @@
 /* runtime/bind/function.c -- mt.Function: an op with forward and backward in Lua.
 **
 ** Each call has a ctx, a table: for the user's own fields, and with ctx:save and
-** ctx:saved. What is saved lives in C, beside the node, so that saving a result makes no
-** cycle that neither Lua's collector nor reference counts could end. */
+** ctx:saved. What is saved lives in C, beside the node, so that saving a result makes
+** no cycle that neither Lua's collector nor reference counts could end. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -238,7 +238,8 @@ static function *function_new(lua_State *L, int context, int nresults, int nsave
   return f;
 }
 
-/* Results that take part in autograd already, as inputs or parameters, become aliases. */
+/* A result that takes part in autograd already, an input or a parameter, becomes an
+** alias. */
 static void freshen(lua_State *L, int index) {
   mt_tensor **const out = mtl_new_tensor(L);
   mt_tensor *const t = mtl_to_tensor(L, index);

@@ -1,4 +1,4 @@
-/* runtime/bind/hooks.c -- Tensor:register_hook: Lua functions that see gradients pass. */
+/* runtime/bind/hooks.c -- Tensor:register_hook: Lua functions that see gradients. */
 #include <stdlib.h>
 
 #include "runtime/bind/autograd.h"

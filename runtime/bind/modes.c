@@ -2,9 +2,9 @@
 ** context set, whatever way they end.
 **
 ** The flag belongs to the state, so what is set within a coroutine must not be seen
-** outside while that coroutine is suspended. A function that may yield therefore runs in
-** a coroutine of its own: each yield of it passes here on its way out, and each resume on
-** its way in. */
+** outside while that coroutine is suspended. A function that may yield therefore runs
+** in a coroutine of its own: each yield of it passes here on its way out, and each
+** resume on its way in. */
 #include "runtime/bind/autograd.h"
 #include "runtime/bind/state.h"
 
