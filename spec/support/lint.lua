@@ -94,6 +94,13 @@ end
 local OPENING = { c = "/%* ", h = "/%* ", inc = "/%* ", def = "/%* ", cu = "// ",
   cuh = "// ", lua = "%-%-%-? ?", py = "# " }
 
+local UNWANTED = {
+  ["[ \t]$"] = "blanks at the end of the line",
+  ["\t"] = "tab",
+  ["%f[%w]TO" .. "DO%f[%W]"] = "left open: do it or file an issue",
+  ["%f[%w]FIX" .. "ME%f[%W]"] = "left open: do it or file an issue",
+}
+
 local function check_file(path)
   local extension = path:match "%.(%w+)$"
   local opening = OPENING[extension]
@@ -105,10 +112,8 @@ local function check_file(path)
         and not line:find "^#!" and not line:find "^%-%-%-@meta" then
         report(path, number, "the first line does not name the file")
       end
-      if line:find "[ \t]$" then report(path, number, "blanks at the end of the line") end
-      if line:find "\t" then report(path, number, "tab") end
-      if line:find("%f[%w]TO" .. "DO%f[%W]") or line:find("%f[%w]FIX" .. "ME%f[%W]") then
-        report(path, number, "left open: do it or file an issue")
+      for pattern, problem in pairs(UNWANTED) do
+        if line:find(pattern) then report(path, number, problem) end
       end
       local quote, name = line:match '^%s*#%s*include%s*(["<])([^">]+)[">]'
       if quote and layer_of(path) then check_include(path, number, quote, name) end
