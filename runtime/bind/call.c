@@ -78,6 +78,10 @@ static int raise_last(const call *c) {
     }
     e->arg = c->at[k]; /* 0 for a preset: no argument in particular */
   }
+  const size_t n = strlen(c->op->name);
+  if (e->arg == 0 && strncmp(e->text, c->op->name, n) == 0 && e->text[n] == ':') {
+    return luaL_error(c->L, "%s", e->text); /* it names the op itself */
+  }
   return mtl_raise(c->L, c->fname);
 }
 
