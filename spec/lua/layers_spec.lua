@@ -84,14 +84,16 @@ describe("nn.Conv2d", function()
 end)
 
 describe("pooling layers", function()
-  local x = mt.arange(1, 17):reshape(1, 1, 4, 4)
+  local function image() return mt.arange(1, 17):reshape(1, 1, 4, 4) end
 
   it("take the largest of each window, or the mean", function()
+    local x = image()
     assert.same({ { { { 6, 8 }, { 14, 16 } } } }, nn.MaxPool2d(2)(x):totable())
     assert.same({ { { { 3.5, 5.5 }, { 11.5, 13.5 } } } }, nn.AvgPool2d(2)(x):totable())
   end)
 
   it("give one value, and take strides and padding", function()
+    local x = image()
     assert.equal(1, select("#", nn.MaxPool2d(2)(x)))
     assert.same({ 1, 1, 3, 3 }, nn.MaxPool2d(2, { stride = 1 })(x):shape())
     assert.same({ 1, 1, 2, 2 }, nn.AvgPool2d(3, { stride = 2, padding = 1 })(x):shape())
