@@ -172,7 +172,7 @@ int mtl_check_shape(lua_State *L, int arg, const char *fname, int *ndim,
     n++;
   }
   if (n == 0) {
-    mtl_argerror(L, arg, fname, "sizes or a list of sizes expected, got %s",
+    mtl_argerror(L, arg, fname, "sizes (numbers or a list) expected, got %s",
                  mtl_typename(L, arg));
   }
   *ndim = n;
