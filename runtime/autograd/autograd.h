@@ -48,8 +48,7 @@ mt_status mt_grad(mt_context *ctx, int n, mt_tensor *const *outputs,
                   mt_backward_options o, mt_tensor **dx /* [out] */);
 
 /* A function of the host (mt.Function, hooks): run gets the output gradients (NULL:
-** none)
-** and puts new references into dx; release frees user. */
+** none) and puts new references into dx; release frees user. */
 typedef struct mt_custom {
   void *user;
   mt_status (*run)(mt_context *ctx, void *user, int nout, mt_tensor *const *g, int nin,

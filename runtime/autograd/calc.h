@@ -1,13 +1,12 @@
-/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it
-** makes,
+/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it makes,
 ** and remembers the first failure, so that rules read like formulas.
 **
 **   mt_calc c; mt_calc_begin(&c, ctx);
 **   mt_tensor *y = mt_c2(&c, MT_OP_mul, g, mt_c1(&c, MT_OP_exp, x));
 **   status = mt_calc_end(&c, 1, &y);   y is now a reference of the caller
 **
-** Once an op failed, or an operand is NULL, each further op gives NULL and does
-** nothing. */
+** Once an op failed, or an operand is NULL, each further op gives NULL and
+** does nothing. */
 #ifndef MT_CALC_H
 #define MT_CALC_H
 

@@ -1,6 +1,5 @@
 /* runtime/autograd/rules.h -- the gradient rules and composite builders that ops.def
-** names:
-** mt_grad_<name> in grad_<family>.c, mt_build_<name> in build_<family>.c. */
+** names: mt_grad_<name> in grad_<family>.c, mt_build_<name> in build_<family>.c. */
 #ifndef MT_GRAD_RULES_H
 #define MT_GRAD_RULES_H
 
