@@ -276,6 +276,12 @@ static bool is_output(lua_State *L, int index) {
   return t && MT_IS_FLOAT(t->v.dtype);
 }
 
+/* The name of the class at 1, kept on the stack. */
+static const char *push_name(lua_State *L) {
+  if (lua_getfield(L, 1, "name") != LUA_TSTRING) lua_pushliteral(L, "Function");
+  return lua_tostring(L, -1);
+}
+
 /* Record a call of the class at 1 with nargs arguments from 2 on; the ctx, and above it
 ** the results. */
 static void record_call(lua_State *L, mt_context *ctx, int nargs, int context,
@@ -285,8 +291,7 @@ static void record_call(lua_State *L, mt_context *ctx, int nargs, int context,
   const size_t room = ((size_t)nargs + 2 * (size_t)nresults + 1) * sizeof(mt_tensor *);
   mt_tensor **const in = memset(lua_newuserdatauv(L, room, 0), 0, room);
   mt_tensor **const out = in + nargs, **const result = out + nresults;
-  lua_getfield(L, 1, "name");
-  const char *const name = lua_tostring(L, -1);
+  const char *const name = push_name(L);
   lua_rawgetp(L, context, &given_key);
   const int given = lua_gettop(L);
   int nsaved = 0, nout = 0;
@@ -341,6 +346,7 @@ static bool push_context(lua_State *L, const mt_context *ctx, int nargs) {
 /* ... = F(...) */
 static int function_call(lua_State *L) {
   mt_context *const ctx = mtl_enter(L);
+  luaL_checktype(L, 1, LUA_TTABLE);
   const int nargs = lua_gettop(L) - 1, context = nargs + 3;
   luaL_checkstack(L, nargs + 8, NULL);
   mtl_guard *const guard = mtl_guard_push(L, &ctx->grad_enabled, ctx->grad_enabled);
@@ -359,8 +365,8 @@ static int function_call(lua_State *L) {
 
 /* tostring(F) */
 static int function_tostring(lua_State *L) {
-  lua_getfield(L, 1, "name");
-  lua_pushfstring(L, "mt.Function %s", lua_tostring(L, -1));
+  luaL_checktype(L, 1, LUA_TTABLE);
+  lua_pushfstring(L, "mt.Function %s", push_name(L));
   return 1;
 }
 
