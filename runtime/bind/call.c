@@ -138,6 +138,7 @@ static bool ends_with_options(const call *c, int count) {
   lua_State *L = c->L;
   const int top = lua_gettop(L);
   if (count == 0 || !lua_istable(L, top)) return false;
+  if (count == 1 && c->op->list) return false; /* cat{...}: never walk a long list */
   if (mtl_is_options(L, top)) return true;
   lua_pushnil(L);
   if (lua_next(L, top)) {
