@@ -58,9 +58,14 @@ function sources.c_functions(dir)
   for _, path in ipairs(sources.files(dir, ".c")) do
     for comment in read(path):gmatch "/%*([^/]-)%*/%s*static int [%w_]+%(lua_State" do
       local text = comment:gsub("\n%s*%*%*?%s*", "\n"):gsub("%s+", " ")
-      text = text:match "^%s*(.-)%s*$"
+      text = text:match "^%s*(.-)%s*$":gsub("%.? [Uu]pvalues?: .*$", "")
       local call, doc = split_call(text)
-      local heading = call
+      local heading, result = call:match "^(.-%)) %-> (.*)$"
+      if heading and not result:find "%->" then
+        doc = doc == "" and "gives " .. result or ("gives %s; %s"):format(result, doc)
+      else
+        heading = call
+      end
       for object, separator, name, arguments in
         call:gmatch "([%a_][%w_.]*)([.:])([%a_][%w_]*)(%b())" do
         local owner
@@ -91,6 +96,8 @@ local PLACES = {
   ["nn/utils"] = "mt.nn.utils", ["nn/initialise"] = "mt.nn.init",
   ["nn/parameter"] = "mt.nn",
 }
+-- Functions that the module knows by another name.
+local RENAMED = { parameter = "Parameter" }
 
 local function place_of(stem)
   if PLACES[stem] then return PLACES[stem] end
@@ -176,7 +183,8 @@ function sources.lua_entries(dir)
           class.methods[#class.methods + 1] = entry
         elseif separator and (object == nil and name == returned or object == returned
             and not (class and object == variable)) then
-          entry.kind, entry.name, entry.arguments = "function", name, arguments
+          entry.kind, entry.name = "function", RENAMED[name] or name
+          entry.arguments = arguments:gsub("^_,%s*", "")
           entry.owner, entry.file = place_of(stem), path
           functions[#functions + 1] = entry
         end

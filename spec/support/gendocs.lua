@@ -183,7 +183,7 @@ operators, which are functions and methods as well, are in
     add("### %s.%s(%s)", f.owner, f.name, f.arguments)
     add ""
     prose(add, f.text)
-    if #f.params + #f.returns > 0 then add "" end
+    if #f.text > 0 and #f.params + #f.returns > 0 then add "" end
     tags(add, f)
   end
   add ""
