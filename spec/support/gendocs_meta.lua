@@ -29,7 +29,8 @@ local NUMBERS = { binary = true, ternary = true, compare = true }
 -- The names in "x, dim[, length]" or "a, ...".
 local function names_of(arguments)
   local list = {}
-  for word in arguments:gsub("%b{}", "options"):gmatch "[%a_.][%w_.]*" do
+  arguments = arguments:gsub("%b{}", "options"):gsub(" = [^%],]*", "")
+  for word in arguments:gmatch "[%a_.][%w_.]*" do
     if word:find "^%.%.%.$" or word:find "%.%.%.$" then
       list[#list + 1] = "..."
       break
