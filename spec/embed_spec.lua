@@ -1,5 +1,5 @@
--- spec/embed_spec.lua: C programs that embed Lua and mytensor, and several states in one
--- process.
+-- spec/embed_spec.lua: C programs that embed Lua and mytensor, and several states in
+-- one process.
 
 local shell = require "spec.support.shell"
 

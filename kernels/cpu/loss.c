@@ -61,7 +61,7 @@ static void forward(void *context, int64_t lo, int64_t hi) {
   double largest[MT_SOFTMAX_WIDTH], log_sum[MT_SOFTMAX_WIDTH];
   for (int64_t i = lo, count; i < hi; i += count) {
     count = samples(s, i, hi);
-    mt_positions(call, call->in[1], i, count, s->classes, false, label);
+    mt_positions(call, call->in[1], i, count, s->classes, true, label);
     if (s->entropy && s->inner > 1)
       s->loops->columns_sum(s->classes, s->inner, count, x + origin(s, i) * size,
                             largest, log_sum);
@@ -111,7 +111,7 @@ static void backward(void *context, int64_t lo, int64_t hi) {
   int64_t label[MT_SOFTMAX_WIDTH];
   for (int64_t i = lo, count; i < hi; i += count) {
     count = samples(s, i, hi);
-    mt_positions(call, call->in[1], i, count, s->classes, false, label);
+    mt_positions(call, call->in[1], i, count, s->classes, true, label);
     if (s->entropy && s->inner > 1) {
       const int64_t at = origin(s, i) * size;
       s->loops->columns(false, s->classes, s->inner, count, x + at, dx + at);

@@ -171,5 +171,9 @@ int mtl_raise(lua_State *L, const char *fname) {
     return lua_error(L);
   }
   if (e->arg > 0) return argument_error(L, e->arg, fname, e->text);
+  const size_t n = strlen(fname); /* core's text may name the op already */
+  if (strncmp(e->text, fname, n) == 0 && e->text[n] == ':') {
+    return luaL_error(L, "%s", e->text);
+  }
   return luaL_error(L, "%s: %s", fname, e->text);
 }

@@ -1,6 +1,7 @@
 /* runtime/core/context.c -- defaults of a state, threads of the process, backends. */
 #define _GNU_SOURCE
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/plan.h"
@@ -37,7 +38,14 @@ void mt_set_num_threads(int n) { __atomic_store_n(&threads, n, __ATOMIC_RELAXED)
 static mt_status raise_fault(mt_fault *f) {
   const mt_fault seen = *f;
   memset(f, 0, sizeof *f);
-  return mt_fault_error(&seen);
+  const mt_status status = mt_fault_error(&seen);
+  mt_error *e = mt_last_error();
+  char text[sizeof e->text];
+  memcpy(text, e->text, sizeof text);
+  snprintf(e->text, sizeof e->text, "%s: %.*s", mt_op_info((mt_op)seen.op)->name,
+           (int)sizeof text - 32, text);
+  e->arg = 0; /* of an earlier call */
+  return status;
 }
 
 mt_status mt_synchronize(mt_context *ctx, mt_device device) {

@@ -128,12 +128,15 @@ mt_status mt_fault_error(const mt_fault *f) {
         (mt_plan_kept(op) >> op->param[k].slot & 1u))
       arg = k + 1;
   if (f->lo > f->hi)
-    return mt_fail_arg(MT_EFAULT, 2, "%s: integer division by zero at element %lld",
-                       op->name, (long long)f->position + 1);
+    return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
+                       (long long)f->position + 1);
+  if (f->value == INT64_MIN) /* as kernels note a float that is not whole */
+    return mt_fail_arg(MT_EFAULT, arg, "no whole number at element %lld",
+                       (long long)f->position + 1);
   return mt_fail_arg(MT_EFAULT, arg,
-                     "%s: value %lld at element %lld is out of range %lld .. %lld",
-                     op->name, (long long)f->value, (long long)f->position + 1,
-                     (long long)f->lo, (long long)f->hi);
+                     "value %lld at element %lld is out of range %lld .. %lld",
+                     (long long)f->value, (long long)f->position + 1, (long long)f->lo,
+                     (long long)f->hi);
 }
 
 /* Where kernels note bad data: on a GPU in mapped memory, made at the first use. */

@@ -1,0 +1,22 @@
+-- spec/support/errors/in_place.lua: wrong calls and what they say: in-place forms.
+return {
+  { "mt.zeros(2):add_(mt.zeros(3, 2))",
+    "calling 'add_' on bad self (in place: shape [2] cannot hold a result of "
+      .. "shape [3, 2])" },
+  { 'mt.ones({2}, {dtype = "int64"}):add_(1.5)',
+    "calling 'add_' on bad self (in place: a int64 tensor cannot hold a float32 "
+      .. "result)" },
+  { 'mt.ones({2}, {dtype = "int64"}):exp_()',
+    "calling 'exp_' on bad self (in place: a int64 tensor cannot hold a float32 "
+      .. "result)" },
+  { "mt.ones(1):expand(4):add_(1)",
+    "calling 'add_' on bad self (in place: elements of shape [4] share memory; "
+      .. "clone it first)" },
+  { "mt.ones({2}, {requires_grad = true}):add_(1)",
+    "calling 'add_' on bad self (a leaf that requires grad cannot be changed in "
+      .. "place while recording is on)" },
+  { "mt.zeros(2):copy_(mt.zeros(3))",
+    "bad argument #1 to 'copy_' (shape [3] does not broadcast to shape [2])" },
+  { 'mt.zeros(2):fill_("x")',
+    "bad argument #1 to 'fill_' (value: number expected, got string)" },
+}
