@@ -121,14 +121,14 @@ end)
 
 describe("the collector", function()
   it("keeps 20,000 tensors of 4 MB under 250 MB without being called", function()
-    local r = shell.lua_run [[
+    local r = shell.lua_run([[
       local mt = require "mytensor"
       local x = mt.zeros(1024, 1024)
       for i = 1, 20000 do local y = x + 1 end
       for line in io.lines "/proc/self/status" do
         local kb = line:match "VmHWM:%s*(%d+)"
         if kb then io.write(kb) end
-      end]]
+      end]], { env = "OMP_NUM_THREADS=1" })
     assert.equal(0, r.code, r.err)
     assert.is_true(tonumber(r.out) < 250 * 1024, r.out .. " KB")
   end)
@@ -154,7 +154,7 @@ describe("the collector", function()
       local cycle = { x, y }
       cycle[3] = cycle
       setmetatable(cycle, { __gc = function(self) local _ = self[1] + self[2] end })
-      y:register_hook(function() return cycle[1]:detach() end)
+      y:register_hook(function(g) return g * 2 end)
     end
     collect()
     collect()
