@@ -164,8 +164,9 @@ def generate():
         sets = [(s, d) for s, d in ALL + ONE + MANY if s not in ((), (2, 1, 3))]
         over_dims(op, shift, make(1), sets)
         over_dims(op, shift, make(0), sets[:4], attrs=dict(correction=0))
+        # the gradient subtracts a mean that was rounded to the dtype: value only
         case(op, "far from zero", [grid(5, 64) + 10000], lambda x: make(1)(x, 1, False),
-             attrs=dict(dim=2))
+             attrs=dict(dim=2), grad=False)
     for p in (2, 1, 3, INF, 0, 0.5):
         attrs = {} if p == 2 else dict(p=p)
         sets = ALL[:3] + ONE + MANY if p == 2 else [((3, 5), None), ((3, 5), 1),
