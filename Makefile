@@ -100,13 +100,13 @@ update = mkdir -p $(@D) && cat > $@.new && \
          if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
 
 $(B)/gen/flags: FORCE
-	@echo '$(COMPILE)' | { $(update); }
+	@echo '$(filter-out ccache,$(COMPILE))' | { $(update); }
 $(B)/gen/nvflags: FORCE
 	@echo '$(NVCC) $(NVFLAGS)' | { $(update); }
 $(B)/gen/plugin_dir: FORCE
 	@echo '$(PLUGIN_DIR)' | { $(update); }
 $(B)/gen/objects: FORCE
-	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(LINK) $(HOST_LIBS) $(LIBS)' | { $(update); }
+	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(filter-out ccache,$(LINK)) $(HOST_LIBS) $(LIBS)' | { $(update); }
 $(B)/gen/modules: FORCE
 	@echo '$(LUA_SRC)' | { $(update); }
 
