@@ -82,9 +82,10 @@ typedef struct mt_fault {
   int32_t set; /* 0, then 1 by the first thread that swaps it */
   int32_t op;
   int64_t position; /* element of the index tensor, from 0 */
-  int64_t value;    /* what stood there */
+  int64_t value;    /* what stood there, or MT_NOT_WHOLE */
   int64_t lo, hi;   /* what is allowed; lo > hi: an integer division by zero */
 } mt_fault;
+#define MT_NOT_WHOLE INT64_MIN /* a float that is no whole number, as a position */
 
 typedef struct mt_call {
   int op;                   /* enum mt_op */

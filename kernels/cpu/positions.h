@@ -8,9 +8,6 @@
 /* A buffer of so many positions is converted at a time. */
 #define MT_POSITIONS 256
 
-/* What a fault's value says of a float that is no whole number. */
-#define MT_NOT_WHOLE INT64_MIN
-
 /* at[i] = element first + i of the contiguous index, for i < count, as an offset
 ** within 0 .. size - 1; -1 and the call's fault where it is out of range. from_end:
 ** negative ones count from the end. */

@@ -5,7 +5,7 @@
 #include "kernels/cpu/cpu.h"
 
 /* Columns that are worked on side by side where the dim is not the last one. */
-#define MT_SOFTMAX_WIDTH 64
+#define MT_SOFTMAX_WIDTH 512
 
 /* A row: n adjacent elements. Columns: `width` (at most MT_SOFTMAX_WIDTH) of them,
 ** the n elements of one `step` elements apart. In place is allowed. log: of

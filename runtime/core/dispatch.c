@@ -130,7 +130,7 @@ mt_status mt_fault_error(const mt_fault *f) {
   if (f->lo > f->hi)
     return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
                        (long long)f->position + 1);
-  if (f->value == INT64_MIN) /* as kernels note a float that is not whole */
+  if (f->value == MT_NOT_WHOLE)
     return mt_fail_arg(MT_EFAULT, arg, "no whole number at element %lld",
                        (long long)f->position + 1);
   return mt_fail_arg(MT_EFAULT, arg,
