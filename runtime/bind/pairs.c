@@ -275,6 +275,9 @@ static int maxpool_backward(lua_State *L) {
   if (status == MT_OK && !mt_same_shape(mask, dy))
     status = mt_fail_arg(MT_ESHAPE, 2, "mask has shape %s, dy %s", mt_view_text(mask),
                          mt_view_text(dy));
+  if (status == MT_OK && !MT_IS_INT(mask->dtype))
+    status = mt_fail_arg(MT_EDTYPE, 2, "mask is %s, want maxpool_forward's int64",
+                         mt_dtype_name(mask->dtype));
   if (status != MT_OK) return fail(&p, status);
   const mt_attr size = mt_attr_list(2, x->shape + x->ndim - 2);
   mt_tensor *dx = call(&p, MT_OP_max_pool2d_backward, p.in[1], p.in[2], 1, &size);
