@@ -113,6 +113,13 @@ void mt_cpu_load_floats(mt_dtype d, int64_t n, const void *src, int64_t stride,
 void mt_cpu_store_floats(mt_dtype d, int64_t n, const float *src, void *dst /* [out] */,
                          int64_t stride);
 
+/* n elements of dtype `from`, `stride` bytes apart, to contiguous ones of dtype `to`, and
+** back. The conversions are those of _cast. */
+void mt_cpu_load(mt_dtype from, int64_t n, const char *src, int64_t stride, mt_dtype to,
+                 void *dst /* [out] */);
+void mt_cpu_store(mt_dtype from, int64_t n, const void *src, mt_dtype to,
+                  char *dst /* [out] */, int64_t stride);
+
 /* ---- views ----------------------------------------------------------------------- */
 static inline int64_t mt_cpu_numel(const mt_view *v) {
   int64_t n = 1;
@@ -149,6 +156,19 @@ void mt_space_make(mt_space *s, int nargs, const mt_view *const *arg, bool keep_
 ** set. */
 void mt_space_seek(const mt_space *s, int64_t index, int64_t *coord /* [out] */,
                    int64_t *offset /* [out] */);
+
+/* Move n elements on, which must not leave the innermost row but may end it. */
+static inline void mt_space_advance(const mt_space *s, int64_t n, int64_t *coord,
+                                    int64_t *offset) {
+  coord[0] += n;
+  for (int k = 0; k < s->nargs; k++) offset[k] += n * s->stride[k][0];
+  for (int d = 0; d + 1 < s->ndim && coord[d] == s->size[d]; d++) {
+    coord[d] = 0;
+    coord[d + 1]++;
+    for (int k = 0; k < s->nargs; k++)
+      offset[k] += s->stride[k][d + 1] - s->size[d] * s->stride[k][d];
+  }
+}
 
 /* ---- threads --------------------------------------------------------------------- */
 #define MT_GRAIN 32768 /* elements of light work that are worth a thread */

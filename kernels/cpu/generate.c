@@ -23,13 +23,7 @@ static void scatter_block(const job *j, int64_t n, const char *values, int64_t *
     mt_cpu_unpack(run, j->size, values, j->data + *offset, s->stride[0][0]);
     values += run * j->size;
     n -= run;
-    coord[0] += run;
-    *offset += run * s->stride[0][0];
-    for (int d = 0; d + 1 < s->ndim && coord[d] == s->size[d]; d++) {
-      coord[d] = 0;
-      coord[d + 1]++;
-      *offset += s->stride[0][d + 1] - s->size[d] * s->stride[0][d];
-    }
+    mt_space_advance(s, run, coord, offset);
   }
 }
 

@@ -212,14 +212,7 @@ static void walk(const loop *l, buffers *b, int64_t n, int64_t *coord, int64_t *
         empty_buffer(l, k, run, buffer, at, s->stride[k][0]);
     }
     done += run;
-    coord[0] += run;
-    for (int k = 0; k < l->nargs; k++) offset[k] += run * s->stride[k][0];
-    for (int d = 0; d + 1 < s->ndim && coord[d] == s->size[d]; d++) {
-      coord[d] = 0;
-      coord[d + 1]++;
-      for (int k = 0; k < l->nargs; k++)
-        offset[k] += s->stride[k][d + 1] - s->size[d] * s->stride[k][d];
-    }
+    mt_space_advance(s, run, coord, offset);
   }
 }
 

@@ -111,16 +111,6 @@ static void collect(const mt_reduction *r, int64_t n, const char *x, int64_t str
   }
 }
 
-static void advance(const mt_space *s, int64_t run, int64_t *coord, int64_t *offset) {
-  coord[0] += run;
-  *offset += run * s->stride[0][0];
-  for (int d = 0; d + 1 < s->ndim && coord[d] == s->size[d]; d++) {
-    coord[d] = 0;
-    coord[d + 1]++;
-    *offset += s->stride[0][d + 1] - s->size[d] * s->stride[0][d];
-  }
-}
-
 /* ---- rows ------------------------------------------------------------------------ */
 static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t hi,
                      mt_cell *state) {
@@ -145,7 +135,7 @@ static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t h
       collect(r, run, x + *offset, s->stride[0][0], buffer + held * r->width);
       held += run;
     }
-    advance(s, run, coord, offset);
+    mt_space_advance(s, run, coord, offset);
     lo += run;
   }
   if (held > 0) r->fold->row(held, buffer, seen, r->p, state);
@@ -195,12 +185,12 @@ static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int
     if (r->direct) {
       r->fold->columns(run, cols, x + *offset, s->stride[0][0], seen, r->p, a, b);
       rows = run;
-      advance(s, run, coord, offset);
+      mt_space_advance(s, run, coord, offset);
     } else {
       const int64_t want = hi - lo < rows_max ? hi - lo : rows_max;
       for (; rows < want; rows++) {
         collect(r, cols, x + *offset, across, tile + rows * row_bytes);
-        advance(s, 1, coord, offset);
+        mt_space_advance(s, 1, coord, offset);
       }
       r->fold->columns(rows, cols, tile, row_bytes, seen, r->p, a, b);
     }

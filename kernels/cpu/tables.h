@@ -21,6 +21,9 @@ MT_ISA_DECLARE(mt_gradient_table, mt_gradients_f32);
 MT_ISA_DECLARE(mt_gradient_table, mt_gradients_f64);
 MT_ISA_DECLARE(mt_convert_table, mt_convert_rows); /* [from][to] */
 
+typedef const mt_row mt_where_table[4]; /* by log2 of an element's bytes */
+MT_ISA_DECLARE(mt_where_table, mt_where_rows);
+
 typedef struct mt_halves {
   void (*load)(mt_dtype d, int64_t n, const void *x, int64_t stride, float *y);
   void (*store)(mt_dtype d, int64_t n, const float *x, void *y, int64_t stride);
@@ -43,5 +46,18 @@ typedef struct mt_many_rows { /* constants: mt_sgd, mt_adam */
 } mt_many_rows;
 typedef const mt_many_rows mt_many_table[2]; /* float32, float64 */
 MT_ISA_DECLARE(mt_many_table, mt_many_rows_of);
+
+/* ---- random numbers: see kernels/philox.h -------------------------------------------*/
+typedef struct mt_random_rows {
+  void (*words)(uint64_t seed, uint64_t p, uint64_t q, int64_t n, uint32_t *word);
+  void (*uniform_f32)(int64_t n, const uint32_t *word, int bits, float lo, float hi,
+                      float *out);
+  void (*uniform_f64)(int64_t n, const uint64_t *word, double lo, double hi, double *out);
+  void (*normal_f32)(int64_t n, const uint32_t *word, float mean, float std, float *out);
+  void (*normal_f64)(int64_t n, const uint64_t *word, double mean, double std,
+                     double *out);
+  void (*bernoulli_f32)(int64_t n, const uint32_t *word, double p, float *out);
+} mt_random_rows;
+MT_ISA_DECLARE(const mt_random_rows, mt_random_rows_of);
 
 #endif

@@ -1,0 +1,258 @@
+/* kernels/cpu/random.c -- random numbers and dropout, as kernels/philox.h defines them. */
+#include "kernels/cpu/tables.h"
+
+#define BLOCK 512 /* elements that mt_cpu_generate asks for at most */
+
+typedef struct draw {
+  const mt_random_rows *rows;
+  uint64_t seed, position;
+  double a, b; /* lo and hi, mean and std, or p and the factor of what is kept */
+  int bits;    /* of a uniform float */
+  int64_t low;
+  uint64_t range;
+  mt_dtype dtype; /* of x, of dropout */
+  const char *x;  /* contiguous */
+} draw;
+
+static draw draw_make(const mt_call *call) {
+  return (draw){.rows = MT_ISA_PICK(mt_random_rows_of),
+                .seed = call->seed,
+                .position = call->position};
+}
+
+/* Words for n elements from start (a multiple of 16) on; 32- or 64-bit ones. */
+static void words_32(const draw *d, int64_t start, int64_t n, uint32_t *word) {
+  d->rows->words(d->seed, d->position, (uint64_t)start / 4, (n + 3) / 4, word);
+}
+static void words_64(const draw *d, int64_t start, int64_t n, uint64_t *word) {
+  uint32_t half[4 * (BLOCK / 2)];
+  d->rows->words(d->seed, d->position, (uint64_t)start / 2, (n + 1) / 2, half);
+  for (int64_t i = 0; i < n + (n & 1); i++)
+    word[i] = (uint64_t)half[2 * i + 1] << 32 | half[2 * i];
+}
+
+/* ---- uniform(x, lo, hi), normal(x, mean, std) -----------------------------------------*/
+static void make_uniform_f32(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  uint32_t word[BLOCK];
+  words_32(d, start, n, word);
+  d->rows->uniform_f32(n, word, d->bits, (float)d->a, (float)d->b, values);
+}
+
+static void make_uniform_f64(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  uint64_t word[BLOCK];
+  words_64(d, start, n, word);
+  d->rows->uniform_f64(n, word, d->a, d->b, values);
+}
+
+/* A value that a half type would round up to hi becomes lo. */
+static void make_uniform_half(const void *context, int64_t start, int64_t n,
+                              void *values) {
+  const draw *d = context;
+  float *out = values;
+  make_uniform_f32(context, start, n, values);
+  for (int64_t i = 0; i < n; i++) {
+    const float y = d->dtype == MT_F16 ? mt_f16_to_f32(mt_f32_to_f16(out[i]))
+                                       : mt_bf16_to_f32(mt_f32_to_bf16(out[i]));
+    if (y >= (float)d->b && d->a < d->b) out[i] = (float)d->a;
+  }
+}
+
+static mt_status uniform_run(const mt_call *call) {
+  const mt_view *out = call->out[0];
+  draw d = draw_make(call);
+  d.a = call->attr[0].f, d.b = call->attr[1].f;
+  d.dtype = out->dtype;
+  d.bits = d.dtype == MT_F16 ? 11 : d.dtype == MT_BF16 ? 8 : 24;
+  if (d.dtype == MT_F64)
+    return mt_cpu_generate(call, out, MT_F64, make_uniform_f64, &d, 8);
+  return mt_cpu_generate(call, out, MT_F32,
+                         d.bits == 24 ? make_uniform_f32 : make_uniform_half, &d, 8);
+}
+
+/* Whole vectors are computed: a value does not depend on where its block ends. */
+static void make_normal_f32(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  uint32_t word[BLOCK];
+  float made[BLOCK];
+  const int64_t padded = n + (-n & 31);
+  words_32(d, start, padded, word);
+  d->rows->normal_f32(padded, word, (float)d->a, (float)d->b, made);
+  memcpy(values, made, (size_t)n * sizeof made[0]);
+}
+
+static void make_normal_f64(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  uint64_t word[BLOCK];
+  double made[BLOCK];
+  const int64_t padded = n + (-n & 31);
+  words_64(d, start, padded, word);
+  d->rows->normal_f64(padded, word, d->a, d->b, made);
+  memcpy(values, made, (size_t)n * sizeof made[0]);
+}
+
+static mt_status normal_run(const mt_call *call) {
+  const mt_view *out = call->out[0];
+  const bool f64 = out->dtype == MT_F64;
+  draw d = draw_make(call);
+  d.a = call->attr[0].f, d.b = call->attr[1].f;
+  return mt_cpu_generate(call, out, f64 ? MT_F64 : MT_F32,
+                         f64 ? make_normal_f64 : make_normal_f32, &d, 16);
+}
+
+/* ---- random(x, low, high), bernoulli(x, p) --------------------------------------------*/
+static void make_random_32(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  int64_t *out = values;
+  uint32_t word[BLOCK];
+  words_32(d, start, n, word);
+  for (int64_t i = 0; i < n; i++)
+    out[i] = d->low + (int64_t)(word[i] * d->range >> 32);
+}
+
+static void make_random_64(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  int64_t *out = values;
+  uint64_t word[BLOCK];
+  words_64(d, start, n, word);
+  for (int64_t i = 0; i < n; i++) {
+    const uint64_t more =
+        d->range == 0 ? word[i]
+                      : (uint64_t)((unsigned __int128)word[i] * d->range >> 64);
+    out[i] = (int64_t)((uint64_t)d->low + more);
+  }
+}
+
+static mt_status random_run(const mt_call *call) {
+  draw d = draw_make(call);
+  if (call->attr[1].i[0] < call->attr[0].i[0]) return MT_EARG;
+  d.low = call->attr[0].i[0];
+  d.range = (uint64_t)call->attr[1].i[0] - (uint64_t)d.low + 1; /* 0: 2^64 */
+  const bool small = d.range != 0 && d.range <= 1 << 16;
+  return mt_cpu_generate(call, call->out[0], MT_I64,
+                         small ? make_random_32 : make_random_64, &d, 8);
+}
+
+static void make_bernoulli(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  uint32_t word[BLOCK];
+  words_32(d, start, n, word);
+  d->rows->bernoulli_f32(n, word, d->a, values);
+}
+
+static mt_status bernoulli_run(const mt_call *call) {
+  draw d = draw_make(call);
+  d.a = call->attr[0].f;
+  return mt_cpu_generate(call, call->out[0], MT_F32, make_bernoulli, &d, 8);
+}
+
+/* ---- _dropout(x, p), _dropout_backward(dy, p, seed, position) -------------------------*/
+static void make_dropout(const void *context, int64_t start, int64_t n, void *values) {
+  const draw *d = context;
+  float drop[BLOCK];
+  make_bernoulli(context, start, n, drop);
+  const char *x = d->x + start * mt_cpu_size(d->dtype);
+  if (d->dtype == MT_F64) {
+    double *out = values;
+    for (int64_t i = 0; i < n; i++)
+      out[i] = drop[i] != 0 ? 0 : ((const double *)x)[i] * d->b;
+  } else {
+    float *out = values;
+    const float factor = (float)d->b;
+    mt_cpu_load_floats(d->dtype, n, x, mt_cpu_size(d->dtype), out);
+    for (int64_t i = 0; i < n; i++) out[i] = drop[i] != 0 ? 0 : out[i] * factor;
+  }
+}
+
+static mt_status dropout_make(const mt_call *call, draw *d) {
+  d->a = call->attr[0].f;
+  d->b = d->a < 1 ? 1 / (1 - d->a) : 0;
+  d->dtype = call->in[0]->dtype, d->x = call->in[0]->data;
+  return mt_cpu_generate(call, call->out[0], d->dtype == MT_F64 ? MT_F64 : MT_F32,
+                         make_dropout, d, 8);
+}
+
+static mt_status dropout_run(const mt_call *call) {
+  draw d = draw_make(call);
+  return dropout_make(call, &d);
+}
+
+static mt_status dropout_backward_run(const mt_call *call) {
+  draw d = draw_make(call);
+  d.seed = (uint64_t)call->attr[1].i[0], d.position = (uint64_t)call->attr[2].i[0];
+  return dropout_make(call, &d);
+}
+
+/* ---- _permutation(x) ------------------------------------------------------------------
+** Keys are sorted by digits, the lowest first; their low bits, the index, are in order from
+** the start. */
+#define DIGIT_BITS 11
+#define DIGITS     (1 << DIGIT_BITS)
+
+static int index_bits(int64_t n) {
+  int bits = 0;
+  while (bits < 62 && ((int64_t)1 << bits) < n) bits++;
+  return bits;
+}
+
+/* Sort by the bits from `from` up; the result is returned, one of a and b. */
+static uint64_t *sort_by_digits(int64_t n, int from, uint64_t *a, uint64_t *b) {
+  int64_t start[DIGITS];
+  for (int shift = from; shift < 64; shift += DIGIT_BITS) {
+    memset(start, 0, sizeof start);
+    for (int64_t i = 0; i < n; i++) start[a[i] >> shift & (DIGITS - 1)]++;
+    int64_t sum = 0;
+    for (int k = 0; k < DIGITS; k++) {
+      const int64_t count = start[k];
+      start[k] = sum;
+      sum += count;
+    }
+    for (int64_t i = 0; i < n; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
+    uint64_t *const t = a;
+    a = b, b = t;
+  }
+  return a;
+}
+
+typedef struct order {
+  const uint64_t *key;
+  uint64_t mask; /* of the index */
+} order;
+
+static void make_order(const void *context, int64_t start, int64_t n, void *values) {
+  const order *o = context;
+  int64_t *out = values;
+  for (int64_t i = 0; i < n; i++) out[i] = (int64_t)(o->key[start + i] & o->mask) + 1;
+}
+
+static mt_status permutation_run(const mt_call *call) {
+  const int64_t n = mt_cpu_numel(call->out[0]);
+  const draw d = draw_make(call);
+  uint64_t *key = call->scratch, *const room = key + n;
+  order o = {.mask = ((uint64_t)1 << index_bits(n)) - 1};
+  for (int64_t i = 0; i < n; i += BLOCK) {
+    uint64_t word[BLOCK];
+    const int64_t part = n - i < BLOCK ? n - i : BLOCK;
+    words_64(&d, i, part, word);
+    for (int64_t k = 0; k < part; k++)
+      key[i + k] = (word[k] & ~o.mask) | (uint64_t)(i + k);
+  }
+  o.key = sort_by_digits(n, index_bits(n), key, room);
+  return mt_cpu_generate(call, call->out[0], MT_I64, make_order, &o, 1);
+}
+
+static size_t permutation_scratch(const mt_call *call) {
+  return 2 * sizeof(uint64_t) * (size_t)mt_cpu_numel(call->out[0]);
+}
+
+#define NUMBERS (MT_FLOAT_MASK | MT_INT_MASK)
+extern const mt_entry mt_cpu_uniform, mt_cpu_normal, mt_cpu_random, mt_cpu_bernoulli,
+    mt_cpu__dropout, mt_cpu__dropout_backward, mt_cpu__permutation;
+const mt_entry mt_cpu_uniform = {uniform_run, NULL, MT_FLOAT_MASK, 0};
+const mt_entry mt_cpu_normal = {normal_run, NULL, MT_FLOAT_MASK, 0};
+const mt_entry mt_cpu_random = {random_run, NULL, MT_ALL_MASK, 0};
+const mt_entry mt_cpu_bernoulli = {bernoulli_run, NULL, MT_ALL_MASK, 0};
+const mt_entry mt_cpu__dropout = {dropout_run, NULL, MT_FLOAT_MASK, 1};
+const mt_entry mt_cpu__dropout_backward = {dropout_backward_run, NULL, MT_FLOAT_MASK, 1};
+const mt_entry mt_cpu__permutation = {permutation_run, permutation_scratch, NUMBERS, 0};
