@@ -1,5 +1,5 @@
-/* kernels/cpu/convert.c -- strided elements of one dtype to and from contiguous elements of
-** another. */
+/* kernels/cpu/convert.c -- strided elements of one dtype to and from contiguous
+** elements of another. */
 #include "kernels/cpu/tables.h"
 
 #define BLOCK 512 /* elements */

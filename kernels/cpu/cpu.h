@@ -113,8 +113,8 @@ void mt_cpu_load_floats(mt_dtype d, int64_t n, const void *src, int64_t stride,
 void mt_cpu_store_floats(mt_dtype d, int64_t n, const float *src, void *dst /* [out] */,
                          int64_t stride);
 
-/* n elements of dtype `from`, `stride` bytes apart, to contiguous ones of dtype `to`, and
-** back. The conversions are those of _cast. */
+/* n elements of dtype `from`, `stride` bytes apart, to contiguous ones of dtype
+** `to`, and back. The conversions are those of _cast. */
 void mt_cpu_load(mt_dtype from, int64_t n, const char *src, int64_t stride, mt_dtype to,
                  void *dst /* [out] */);
 void mt_cpu_store(mt_dtype from, int64_t n, const void *src, mt_dtype to,

@@ -1,4 +1,5 @@
-/* kernels/cpu/join.c -- copies that put tensors together or turn them round: cat, flip. */
+/* kernels/cpu/join.c -- copies that put tensors together or turn them round: cat,
+** flip. */
 #include "kernels/cpu/cpu.h"
 
 /* cat(xs..., dim): each input is copied to its slice of y. */

@@ -1,4 +1,5 @@
-/* kernels/cpu/random.c -- random numbers and dropout, as kernels/philox.h defines them. */
+/* kernels/cpu/random.c -- random numbers and dropout, as kernels/philox.h defines
+** them. */
 #include "kernels/cpu/tables.h"
 
 #define BLOCK 512 /* elements that mt_cpu_generate asks for at most */
@@ -31,15 +32,17 @@ static void words_64(const draw *d, int64_t start, int64_t n, uint64_t *word) {
     word[i] = (uint64_t)half[2 * i + 1] << 32 | half[2 * i];
 }
 
-/* ---- uniform(x, lo, hi), normal(x, mean, std) -----------------------------------------*/
-static void make_uniform_f32(const void *context, int64_t start, int64_t n, void *values) {
+/* ---- uniform(x, lo, hi), normal(x, mean, std) ------------------------------------ */
+static void make_uniform_f32(const void *context, int64_t start, int64_t n,
+                             void *values) {
   const draw *d = context;
   uint32_t word[BLOCK];
   words_32(d, start, n, word);
   d->rows->uniform_f32(n, word, d->bits, (float)d->a, (float)d->b, values);
 }
 
-static void make_uniform_f64(const void *context, int64_t start, int64_t n, void *values) {
+static void make_uniform_f64(const void *context, int64_t start, int64_t n,
+                             void *values) {
   const draw *d = context;
   uint64_t word[BLOCK];
   words_64(d, start, n, word);
@@ -72,7 +75,8 @@ static mt_status uniform_run(const mt_call *call) {
 }
 
 /* Whole vectors are computed: a value does not depend on where its block ends. */
-static void make_normal_f32(const void *context, int64_t start, int64_t n, void *values) {
+static void make_normal_f32(const void *context, int64_t start, int64_t n,
+                            void *values) {
   const draw *d = context;
   uint32_t word[BLOCK];
   float made[BLOCK];
@@ -82,7 +86,8 @@ static void make_normal_f32(const void *context, int64_t start, int64_t n, void 
   memcpy(values, made, (size_t)n * sizeof made[0]);
 }
 
-static void make_normal_f64(const void *context, int64_t start, int64_t n, void *values) {
+static void make_normal_f64(const void *context, int64_t start, int64_t n,
+                            void *values) {
   const draw *d = context;
   uint64_t word[BLOCK];
   double made[BLOCK];
@@ -101,25 +106,26 @@ static mt_status normal_run(const mt_call *call) {
                          f64 ? make_normal_f64 : make_normal_f32, &d, 16);
 }
 
-/* ---- random(x, low, high), bernoulli(x, p) --------------------------------------------*/
-static void make_random_32(const void *context, int64_t start, int64_t n, void *values) {
+/* ---- random(x, low, high), bernoulli(x, p) --------------------------------------- */
+static void make_random_32(const void *context, int64_t start, int64_t n,
+                           void *values) {
   const draw *d = context;
   int64_t *out = values;
   uint32_t word[BLOCK];
   words_32(d, start, n, word);
-  for (int64_t i = 0; i < n; i++)
-    out[i] = d->low + (int64_t)(word[i] * d->range >> 32);
+  for (int64_t i = 0; i < n; i++) out[i] = d->low + (int64_t)(word[i] * d->range >> 32);
 }
 
-static void make_random_64(const void *context, int64_t start, int64_t n, void *values) {
+static void make_random_64(const void *context, int64_t start, int64_t n,
+                           void *values) {
   const draw *d = context;
   int64_t *out = values;
   uint64_t word[BLOCK];
   words_64(d, start, n, word);
   for (int64_t i = 0; i < n; i++) {
-    const uint64_t more =
-        d->range == 0 ? word[i]
-                      : (uint64_t)((unsigned __int128)word[i] * d->range >> 64);
+    const uint64_t more = d->range == 0
+                              ? word[i]
+                              : (uint64_t)((unsigned __int128)word[i] * d->range >> 64);
     out[i] = (int64_t)((uint64_t)d->low + more);
   }
 }
@@ -134,7 +140,8 @@ static mt_status random_run(const mt_call *call) {
                          small ? make_random_32 : make_random_64, &d, 8);
 }
 
-static void make_bernoulli(const void *context, int64_t start, int64_t n, void *values) {
+static void make_bernoulli(const void *context, int64_t start, int64_t n,
+                           void *values) {
   const draw *d = context;
   uint32_t word[BLOCK];
   words_32(d, start, n, word);
@@ -147,7 +154,7 @@ static mt_status bernoulli_run(const mt_call *call) {
   return mt_cpu_generate(call, call->out[0], MT_F32, make_bernoulli, &d, 8);
 }
 
-/* ---- _dropout(x, p), _dropout_backward(dy, p, seed, position) -------------------------*/
+/* ---- _dropout(x, p), _dropout_backward(dy, p, seed, position) -------------------- */
 static void make_dropout(const void *context, int64_t start, int64_t n, void *values) {
   const draw *d = context;
   float drop[BLOCK];
@@ -184,7 +191,7 @@ static mt_status dropout_backward_run(const mt_call *call) {
   return dropout_make(call, &d);
 }
 
-/* ---- _permutation(x) ------------------------------------------------------------------
+/* ---- _permutation(x) ----------------------------------------------------------------
 ** Keys are sorted by digits, the lowest first; their low bits, the index, are in order from
 ** the start. */
 #define DIGIT_BITS 11
@@ -254,5 +261,6 @@ const mt_entry mt_cpu_normal = {normal_run, NULL, MT_FLOAT_MASK, 0};
 const mt_entry mt_cpu_random = {random_run, NULL, MT_ALL_MASK, 0};
 const mt_entry mt_cpu_bernoulli = {bernoulli_run, NULL, MT_ALL_MASK, 0};
 const mt_entry mt_cpu__dropout = {dropout_run, NULL, MT_FLOAT_MASK, 1};
-const mt_entry mt_cpu__dropout_backward = {dropout_backward_run, NULL, MT_FLOAT_MASK, 1};
+const mt_entry mt_cpu__dropout_backward = {dropout_backward_run, NULL, MT_FLOAT_MASK,
+                                           1};
 const mt_entry mt_cpu__permutation = {permutation_run, permutation_scratch, NUMBERS, 0};

@@ -6,7 +6,8 @@
 #define LANES 16 /* blocks computed side by side */
 
 /* n blocks from q on: 4 n words. */
-static void words_row(uint64_t seed, uint64_t p, uint64_t q, int64_t n, uint32_t *word) {
+static void words_row(uint64_t seed, uint64_t p, uint64_t q, int64_t n,
+                      uint32_t *word) {
   int64_t i = 0;
   for (; i + LANES <= n; i += LANES, q += LANES) {
     uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
@@ -53,24 +54,24 @@ static void uniform_f64(int64_t n, const uint64_t *word, double lo, double hi,
   }
 }
 
-/* Pairs. n is a multiple of 2 UNIT, so that vectors compute all of them. Sines and cosines
-** in loops of their own: together they become calls of sincos, one by one. */
+/* Pairs. n is a multiple of 2 UNIT, so that vectors compute all of them. Sines and
+** cosines in loops of their own: together they become calls of sincos, one by one. */
 #define UNIT 16
-#define NORMAL_ROW(T, s, W, pair_u, pair_t, LOG, SQRT, COS, SIN)                        \
-  static void normal_##s(int64_t n, const W *word, T mean, T std, T *out) {             \
-    for (int64_t i = 0; i < n; i += 2 * UNIT, word += 2 * UNIT, out += 2 * UNIT) {      \
-      T r[UNIT], t[UNIT], x[UNIT], y[UNIT];                                             \
-      for (int j = 0; j < UNIT; j++) {                                                  \
-        r[j] = SQRT(-2 * LOG(pair_u(word[2 * j])));                                     \
-        t[j] = pair_t(word[2 * j + 1]);                                                 \
-      }                                                                                 \
-      for (int j = 0; j < UNIT; j++) x[j] = COS(t[j]);                                  \
-      for (int j = 0; j < UNIT; j++) y[j] = SIN(t[j]);                                  \
-      for (int j = 0; j < UNIT; j++) {                                                  \
-        out[2 * j] = mean + std * (r[j] * x[j]);                                        \
-        out[2 * j + 1] = mean + std * (r[j] * y[j]);                                    \
-      }                                                                                 \
-    }                                                                                   \
+#define NORMAL_ROW(T, s, W, pair_u, pair_t, LOG, SQRT, COS, SIN)                   \
+  static void normal_##s(int64_t n, const W *word, T mean, T std, T *out) {        \
+    for (int64_t i = 0; i < n; i += 2 * UNIT, word += 2 * UNIT, out += 2 * UNIT) { \
+      T r[UNIT], t[UNIT], x[UNIT], y[UNIT];                                        \
+      for (int j = 0; j < UNIT; j++) {                                             \
+        r[j] = SQRT(-2 * LOG(pair_u(word[2 * j])));                                \
+        t[j] = pair_t(word[2 * j + 1]);                                            \
+      }                                                                            \
+      for (int j = 0; j < UNIT; j++) x[j] = COS(t[j]);                             \
+      for (int j = 0; j < UNIT; j++) y[j] = SIN(t[j]);                             \
+      for (int j = 0; j < UNIT; j++) {                                             \
+        out[2 * j] = mean + std * (r[j] * x[j]);                                   \
+        out[2 * j + 1] = mean + std * (r[j] * y[j]);                               \
+      }                                                                            \
+    }                                                                              \
   }
 #define U_F32(w) ((float)(w)*0x1p-32f + 0x1p-33f)
 #define T_F32(w) ((float)(int32_t)((w) >> 8) * (6.2831853f * 0x1p-24f))

@@ -1,16 +1,17 @@
-/* kernels/cpu/scan.c -- running sums along a dim: floats in float64, integers in int64. */
+/* kernels/cpu/scan.c -- running sums along a dim: floats in float64, integers in
+** int64. */
 #include "kernels/cpu/cpu.h"
 
 #define BLOCK 256 /* elements of a buffer */
 
 typedef struct scan {
-  mt_space others; /* y, x without the scanned dim */
+  mt_space others;         /* y, x without the scanned dim */
   int64_t length, step[2]; /* of the scanned dim; bytes, negative in reverse */
   char *y;
   const char *x;
   mt_dtype from, to, sum; /* of x, of y, of the sums */
-  bool across;            /* many lines at once, since they hold the contiguous elements */
-  int64_t blocks;         /* of the innermost other dim, if across */
+  bool across;    /* many lines at once, since they hold the contiguous elements */
+  int64_t blocks; /* of the innermost other dim, if across */
 } scan;
 
 static void sum_block(const scan *s, int64_t n, void *values, void *sums, bool across) {
@@ -58,8 +59,8 @@ static void across_range(void *context, int64_t lo, int64_t hi) { /* blocks of l
     mt_space_seek(o, item / s->blocks * o->size[0] + first, coord, offset);
     memset(sums, 0, sizeof sums);
     for (int64_t i = 0; i < s->length; i++) {
-      mt_cpu_load(s->from, n, s->x + offset[1] + i * s->step[1], o->stride[1][0], s->sum,
-                  values);
+      mt_cpu_load(s->from, n, s->x + offset[1] + i * s->step[1], o->stride[1][0],
+                  s->sum, values);
       sum_block(s, n, values, sums, true);
       mt_cpu_store(s->sum, n, values, s->to, s->y + offset[0] + i * s->step[0],
                    o->stride[0][0]);
@@ -94,7 +95,8 @@ static mt_status cumsum_run(const mt_call *call) {
   mt_space_make(&s.others, 2, arg, false);
   if (s.others.numel == 0 || s.length == 0) return MT_OK;
   const int64_t size = mt_cpu_size(s.from);
-  s.across = s.step[1] != size && s.others.stride[1][0] == size && s.others.size[0] >= 8;
+  s.across =
+      s.step[1] != size && s.others.stride[1][0] == size && s.others.size[0] >= 8;
   s.blocks = (s.others.size[0] + BLOCK - 1) / BLOCK;
   if (call->attr[1].i[0]) { /* reverse: from the end, backwards */
     s.y += (s.length - 1) * s.step[0];
@@ -105,7 +107,8 @@ static mt_status cumsum_run(const mt_call *call) {
     mt_cpu_parallel_for(call, s.others.numel / s.others.size[0] * s.blocks,
                         mt_cpu_grain(s.length * BLOCK), across_range, &s);
   else
-    mt_cpu_parallel_for(call, s.others.numel, mt_cpu_grain(2 * s.length), line_range, &s);
+    mt_cpu_parallel_for(call, s.others.numel, mt_cpu_grain(2 * s.length), line_range,
+                        &s);
   return MT_OK;
 }
 

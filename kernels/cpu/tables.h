@@ -47,13 +47,15 @@ typedef struct mt_many_rows { /* constants: mt_sgd, mt_adam */
 typedef const mt_many_rows mt_many_table[2]; /* float32, float64 */
 MT_ISA_DECLARE(mt_many_table, mt_many_rows_of);
 
-/* ---- random numbers: see kernels/philox.h -------------------------------------------*/
+/* ---- random numbers: see kernels/philox.h ---------------------------------------- */
 typedef struct mt_random_rows {
   void (*words)(uint64_t seed, uint64_t p, uint64_t q, int64_t n, uint32_t *word);
   void (*uniform_f32)(int64_t n, const uint32_t *word, int bits, float lo, float hi,
                       float *out);
-  void (*uniform_f64)(int64_t n, const uint64_t *word, double lo, double hi, double *out);
-  void (*normal_f32)(int64_t n, const uint32_t *word, float mean, float std, float *out);
+  void (*uniform_f64)(int64_t n, const uint64_t *word, double lo, double hi,
+                      double *out);
+  void (*normal_f32)(int64_t n, const uint32_t *word, float mean, float std,
+                     float *out);
   void (*normal_f64)(int64_t n, const uint64_t *word, double mean, double std,
                      double *out);
   void (*bernoulli_f32)(int64_t n, const uint32_t *word, double p, float *out);
