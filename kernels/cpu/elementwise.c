@@ -70,12 +70,13 @@ static mt_status gradient_run(const mt_call *call) {
 #define DTYPES_ANY    MT_ALL_MASK
 #define DTYPES_INT    (MT_INT_MASK | MT_BIT(MT_BOOL))
 
-#define ENTRY(name, dtypes)             [MT_OP_##name] = {elementwise_run, NULL, dtypes, 0},
-#define MT_UNARY(name, dtypes, ...)     ENTRY(name, DTYPES_##dtypes)
-#define MT_PREDICATE(name, dtypes, ...) ENTRY(name, DTYPES_##dtypes)
-#define MT_COMPARE(name, dtypes, ...)   ENTRY(name, DTYPES_##dtypes)
-#define MT_TERNARY(name, dtypes, ...)   ENTRY(name, DTYPES_##dtypes)
-#define MT_BINARY(name, dtypes, ...)    ENTRY(name, DTYPES_##dtypes)
+#define ELEMENTWISE(mask) \
+  { elementwise_run, NULL, mask, 0 }
+#define MT_UNARY(name, dtypes, ...)     [MT_OP_##name] = ELEMENTWISE(DTYPES_##dtypes),
+#define MT_PREDICATE(name, dtypes, ...) [MT_OP_##name] = ELEMENTWISE(DTYPES_##dtypes),
+#define MT_COMPARE(name, dtypes, ...)   [MT_OP_##name] = ELEMENTWISE(DTYPES_##dtypes),
+#define MT_TERNARY(name, dtypes, ...)   [MT_OP_##name] = ELEMENTWISE(DTYPES_##dtypes),
+#define MT_BINARY(name, dtypes, ...)    [MT_OP_##name] = ELEMENTWISE(DTYPES_##dtypes),
 const mt_entry mt_cpu_elementwise[MT_OP_COUNT] = {
 #include "kernels/ops.def"
 };

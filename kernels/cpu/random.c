@@ -192,7 +192,7 @@ static mt_status dropout_backward_run(const mt_call *call) {
 }
 
 /* ---- _permutation(x) ----------------------------------------------------------------
-** Keys are sorted by digits, the lowest first; their low bits, the index, are in order from
+** Keys are sorted by digits, lowest first; their low bits, the index, are in order from
 ** the start. */
 #define DIGIT_BITS 11
 #define DIGITS     (1 << DIGIT_BITS)

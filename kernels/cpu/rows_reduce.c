@@ -10,7 +10,7 @@
 #define SUFFIX    f32
 #define EXP       expf
 #define FABS      fabsf
-#define LANES     32 /* sums of a row, side by side: a compiler may not reorder floats */
+#define LANES     32 /* sums of a row side by side: floats may not be reordered */
 #define ACC       double
 #define CELL      f
 #define LOWEST    (-(T)INFINITY)
