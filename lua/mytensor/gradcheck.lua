@@ -272,6 +272,7 @@ local function gradient_function(fn, count, chosen)
         cotangents[#cotangents + 1] = all[count + k]
       end
     end
+    if not recorded[1] then fail("no output depends on the inputs by a gradient") end
     local grads = mt.grad(recorded, targets, {
       grad_outputs = cotangents, create_graph = true, allow_unused = true,
     })
