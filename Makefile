@@ -177,9 +177,11 @@ $(B)/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
 	$(Q)$(LINK) -o $@ -Wl,-E $(HOST_OBJ) $(LIB_OBJ) \
 	  -Wl,--whole-archive $(LUA_STATIC) -Wl,--no-whole-archive $(HOST_LIBS) $(LIBS)
 
+# nodelete: OpenMP's threads outlive the Lua state that closes the module.
 $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
-	$(Q)$(LINK) -shared -Wl,-soname,mytensor.so -o $@ $(LIB_OBJ) -fopenmp -lz $(LIBS)
+	$(Q)$(LINK) -shared -Wl,-soname,mytensor.so -Wl,-z,nodelete -o $@ $(LIB_OBJ) \
+	  -fopenmp -lz $(LIBS)
 
 $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
