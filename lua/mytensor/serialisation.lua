@@ -233,12 +233,14 @@ local function parse_header(text, data_size)
 end
 
 local function read_header(file)
+  local prefix, message = file:read(8)
+  if message then return nil, message end -- a directory, for one
   local size = file:seek "end"
-  file:seek "set"
-  local prefix = file:read(8)
-  if not size or not prefix or #prefix < 8 then
-    return nil, ("no safetensors file: only %d bytes"):format(size or 0)
+  if not size then return nil, "its size can't be told" end -- a pipe
+  if not prefix or #prefix < 8 then
+    return nil, ("no safetensors file: only %d bytes"):format(size)
   end
+  file:seek("set", 8)
   local length = ("<I8"):unpack(prefix)
   if math.ult(max_header, length) then
     local text = "no safetensors file: a header of %.0f bytes (the limit is %d)"
