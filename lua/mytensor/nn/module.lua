@@ -102,7 +102,7 @@ function Module:__newindex(key, value)
     state.order[#state.order + 1] = key
   end
   state.kinds[key] = kind
-  state.values[key] = value
+  state.values[key] = mt.keep(value) -- outlives an mt.scope
 end
 
 --- Register a tensor that belongs to the state but isn't trained, as running averages.
@@ -121,7 +121,7 @@ function Module:register_buffer(name, tensor, persistent)
     state.order[#state.order + 1] = name
   end
   state.kinds[name] = "buffer"
-  state.values[name] = tensor
+  state.values[name] = mt.keep(tensor)
   state.transient[name] = persistent == false or nil
 end
 

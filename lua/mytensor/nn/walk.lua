@@ -1,5 +1,6 @@
 -- lua/mytensor/nn/walk.lua: traversals of a tree of modules, as lists of {name, value}.
 
+local mt = require "mytensor"
 local Parameter = require "mytensor.nn.parameter"
 
 local walk = {}
@@ -113,7 +114,7 @@ function walk.convert(module, dtype, device)
           if old.grad then new.grad = converted(old.grad, dtype, device) end
         end
         new_of[old] = new
-        state.values[key] = new
+        state.values[key] = mt.keep(new)
       end
     end
   end

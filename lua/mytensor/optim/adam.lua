@@ -35,7 +35,7 @@ function Adam:step_group(group, parameters)
     local state = self:state_of(p)
     if not state.step then
       state.step = 0
-      state.mean, state.square = mt.zeros_like(p), mt.zeros_like(p)
+      state.mean, state.square = mt.keep(mt.zeros_like(p), mt.zeros_like(p))
     end
     state.step = state.step + 1
     local batch = by_step[state.step]

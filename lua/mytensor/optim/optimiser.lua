@@ -189,7 +189,8 @@ function Optimiser:load_state_dict(dict)
                      "%s of parameter %s: shape %s here, %s given", key,
                      tostring(number), here, there)
         end
-        state[p][key] = value:detach():clone():to(p:dtype()):to(p:device())
+        local mine = value:detach():clone():to(p:dtype()):to(p:device())
+        state[p][key] = mt.keep(mine)
       else
         state[p][key] = copy(value)
       end

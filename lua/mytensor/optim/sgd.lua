@@ -43,7 +43,7 @@ function SGD:step_group(group, parameters)
     if state.momentum then
       old[#old + 1], old_v[#old_v + 1] = p, state.momentum
     else
-      state.momentum = mt.zeros_like(p)
+      state.momentum = mt.keep(mt.zeros_like(p))
       fresh[#fresh + 1], fresh_v[#fresh_v + 1] = p, state.momentum
     end
   end
