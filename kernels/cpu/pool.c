@@ -1,5 +1,6 @@
 /* kernels/cpu/pool.c -- max_pool2d and avg_pool2d, and their backward ops, plane by
 ** plane. */
+#include "kernels/cpu/pool.h"
 #include "kernels/cpu/positions.h"
 
 typedef struct pool {
@@ -52,24 +53,7 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
 
 /* ---- max ---- */
 
-/* Windows of 2 x 2, side by side: the first of the largest, in reading order; a NaN is
-** larger than all, the first of them wins. */
-#define MAX_ROW_2X2(T, sfx)                                                           \
-  static void max_row_2x2_##sfx(int64_t ow, int64_t w, int64_t at, const T *x, T *y,  \
-                                int64_t *mask) {                                      \
-    for (int64_t o = 0; o < ow; o++) {                                                \
-      const T a = x[2 * o], b = x[2 * o + 1], c = x[w + 2 * o], d = x[w + 2 * o + 1]; \
-      const bool right = b > a || (b != b && a == a);                                 \
-      const bool low_right = d > c || (d != d && c == c);                             \
-      const T top = right ? b : a, low = low_right ? d : c;                           \
-      const bool lower = low > top || (low != low && top == top);                     \
-      y[o] = lower ? low : top;                                                       \
-      mask[o] = at + 2 * o + (lower ? w + low_right : (int64_t)right);                \
-    }                                                                                 \
-  }
-
 #define MAX_PLANES(dtype, T, sfx)                                                     \
-  MAX_ROW_2X2(T, sfx)                                                                 \
   static void max_window_##sfx(const pool *p, const T *x, int64_t i, int64_t j, T *y, \
                                int64_t *mask) {                                       \
     const int64_t top = i * p->sh - p->ph, left = j * p->sw - p->pw;                  \
@@ -87,15 +71,16 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
   static void max_planes_##sfx(void *context, int64_t lo, int64_t hi) {               \
     const pool *p = context;                                                          \
     const bool simple = p->kh == 2 && p->kw == 2 && p->sw == 2 && p->ph == 0 &&       \
-                        p->pw == 0 && p->dh == 1 && p->dw == 1;                       \
+                        p->pw == 0 && p->dh == 1 && p->dw == 1 && p->w < INT32_MAX;   \
+    const mt_pool_rows *rows = MT_ISA_PICK(mt_pool);                                  \
     for (int64_t n = lo; n < hi; n++) {                                               \
       const T *x = (const T *)p->call->in[0]->data + n * p->h * p->w;                 \
       T *y = (T *)p->call->out[0]->data + n * p->oh * p->ow;                          \
       int64_t *mask = (int64_t *)p->call->out[1]->data + n * p->oh * p->ow;           \
       for (int64_t i = 0; i < p->oh; i++, y += p->ow, mask += p->ow) {                \
         if (simple)                                                                   \
-          max_row_2x2_##sfx(p->ow, p->w, i * p->sh * p->w + 1, x + i * p->sh * p->w,  \
-                            y, mask);                                                 \
+          rows->sfx(p->ow, p->w, i * p->sh * p->w + 1, x + i * p->sh * p->w,          \
+                    x + (i * p->sh + 1) * p->w, y, mask);                             \
         else                                                                          \
           for (int64_t j = 0; j < p->ow; j++)                                         \
             max_window_##sfx(p, x, i, j, y + j, mask + j);                            \
