@@ -76,8 +76,10 @@ void mt_cpu_store_f64(mt_dtype d, void *p, double x) {
   int64_t i;
   switch (d) {
     MT_EACH_FLOAT(STORE_CASE)
-  case MT_F16: h = mt_f32_to_f16((float)x), memcpy(p, &h, sizeof h); return;
-  case MT_BF16: h = mt_f32_to_bf16((float)x), memcpy(p, &h, sizeof h); return;
+  case MT_F16: h = mt_f32_to_f16(mt_f64_to_f32_odd(x)), memcpy(p, &h, sizeof h); return;
+  case MT_BF16:
+    h = mt_f32_to_bf16(mt_f64_to_f32_odd(x)), memcpy(p, &h, sizeof h);
+    return;
   case MT_BOOL: *(uint8_t *)p = x != 0; return;
   case MT_I64: break;
 #define CLAMP_CASE(dtype, lo, hi) \

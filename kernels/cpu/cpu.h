@@ -85,6 +85,14 @@ static inline uint16_t mt_f32_to_bf16(float f) { /* to nearest, ties to even */
                          : (a + 0x7fffu + (a >> 16 & 1u)) >> 16;
   return (uint16_t)r;
 }
+/* Rounds what is not exact to the odd neighbour, so that rounding once more, to a half
+** type, gives what rounding once would have. */
+static inline float mt_f64_to_f32_odd(double x) {
+  const float f = (float)x;
+  const double back = (double)f;
+  const uint32_t bits = mt_f32_bits(f) - (uint32_t)(fabs(back) > fabs(x));
+  return mt_bits_f32(back < x || back > x ? bits | 1u : bits);
+}
 
 /* Truncates, saturates; NaN gives 0. */
 static inline int64_t mt_f64_to_i64(double x) {

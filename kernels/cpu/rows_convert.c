@@ -22,21 +22,23 @@
            : x >= (F)(above) ? (T)((above)-1) \
                              : (T)x;          \
   }
-#define FROM_FLOAT(F, from)                                                       \
-  static inline int64_t from##_to_i64(F x) {                                      \
-    if (x != x) return 0;                                                         \
-    if (x >= (F)0x1p63) return INT64_MAX;                                         \
-    return x < (F)-0x1p63 ? INT64_MIN : (int64_t)x;                               \
-  }                                                                               \
-  SATURATE(F, from, int32_t, i32, INT32_MIN, 2147483648)                          \
-  SATURATE(F, from, int16_t, i16, INT16_MIN, 32768)                               \
-  SATURATE(F, from, int8_t, i8, INT8_MIN, 128)                                    \
-  SATURATE(F, from, uint8_t, u8, 0, 256)                                          \
-  static inline float from##_to_f32(F x) { return (float)x; }                     \
-  static inline double from##_to_f64(F x) { return (double)x; }                   \
-  static inline uint16_t from##_to_f16(F x) { return mt_f32_to_f16((float)x); }   \
-  static inline uint16_t from##_to_bf16(F x) { return mt_f32_to_bf16((float)x); } \
+#define FROM_FLOAT(F, from)                                                            \
+  static inline int64_t from##_to_i64(F x) {                                           \
+    if (x != x) return 0;                                                              \
+    if (x >= (F)0x1p63) return INT64_MAX;                                              \
+    return x < (F)-0x1p63 ? INT64_MIN : (int64_t)x;                                    \
+  }                                                                                    \
+  SATURATE(F, from, int32_t, i32, INT32_MIN, 2147483648)                               \
+  SATURATE(F, from, int16_t, i16, INT16_MIN, 32768)                                    \
+  SATURATE(F, from, int8_t, i8, INT8_MIN, 128)                                         \
+  SATURATE(F, from, uint8_t, u8, 0, 256)                                               \
+  static inline float from##_to_f32(F x) { return (float)x; }                          \
+  static inline double from##_to_f64(F x) { return (double)x; }                        \
+  static inline uint16_t from##_to_f16(F x) { return mt_f32_to_f16(odd_##from(x)); }   \
+  static inline uint16_t from##_to_bf16(F x) { return mt_f32_to_bf16(odd_##from(x)); } \
   static inline uint8_t from##_to_b8(F x) { return x != 0; }
+#define odd_float(x)  (x)
+#define odd_double(x) mt_f64_to_f32_odd(x)
 FROM_FLOAT(float, float)
 FROM_FLOAT(double, double)
 

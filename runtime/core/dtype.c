@@ -99,6 +99,15 @@ uint16_t mt_float_to_bfloat(float f) {
 #define AT(T)  (*(const T *)p)
 #define PUT(T) (*(T *)p)
 
+/* Rounds what is not exact to the odd neighbour, so that rounding once more, to a half
+** type, gives what rounding once would have. */
+static float to_odd(double x) {
+  const float f = (float)x;
+  const double back = (double)f;
+  const uint32_t bits = bits_of_float(f) - (uint32_t)(fabs(back) > fabs(x));
+  return float_of_bits(back < x || back > x ? bits | 1u : bits);
+}
+
 double mt_load_f64(mt_dtype d, const void *p) {
   switch (d) {
   case MT_F32: return (double)AT(float);
@@ -132,8 +141,8 @@ void mt_store_f64(mt_dtype d, void *p, double x) {
   switch (d) {
   case MT_F32: PUT(float) = (float)x; break;
   case MT_F64: PUT(double) = x; break;
-  case MT_F16: PUT(uint16_t) = mt_float_to_half((float)x); break;
-  case MT_BF16: PUT(uint16_t) = mt_float_to_bfloat((float)x); break;
+  case MT_F16: PUT(uint16_t) = mt_float_to_half(to_odd(x)); break;
+  case MT_BF16: PUT(uint16_t) = mt_float_to_bfloat(to_odd(x)); break;
   case MT_I64: PUT(int64_t) = saturate(x, INT64_MIN, INT64_MAX); break;
   case MT_I32: PUT(int32_t) = (int32_t)saturate(x, INT32_MIN, INT32_MAX); break;
   case MT_I16: PUT(int16_t) = (int16_t)saturate(x, INT16_MIN, INT16_MAX); break;
