@@ -94,7 +94,7 @@ local MAKERS = {
   end },
   { 1, function()
     return pick { function(...) return ... end, function() return mt.ones(2) end,
-      function() error "thrown" end, print, math.sin }
+      function() error "thrown" end, tostring, math.sin }
   end },
   { 1, function() return pick { io.stdout, coroutine.create(print), _G.math } end },
 }
