@@ -63,7 +63,9 @@ end
 
 local function files_of(what)
   what = what:gsub("/+$", "")
-  for _, path in ipairs { what, "spec/" .. what, "spec/" .. what .. "_spec.lua" } do
+  local short = what .. "_spec.lua"
+  for _, path in ipairs { what, "spec/" .. what, "spec/" .. short, "spec/ops/" .. short,
+    "spec/lua/" .. short } do
     if mode(path) == "directory" then return files_in(path, {}) end
     if mode(path) == "file" then return { path } end
   end

@@ -128,7 +128,8 @@ const mt_grad_rule mt_grad_std = {1u << 0, 1u << 0, std_run};
 
 /* ---- logsumexp ---- */
 
-/* g exp(x - y); 0 where all of x is -inf */
+/* g exp(x - y); 0 where all of x is -inf. Where x is large, y has no digits left for its
+** fraction: dividing by the sum of exp(x - y), which should be 1, makes up for that. */
 static mt_status logsumexp_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   const mt_reduced r = mt_reduced_of(&call->in_meta[0], &call->attr[0]);
@@ -136,7 +137,11 @@ static mt_status logsumexp_run(mt_grad_call *call) {
   mt_tensor *const none = mt_c2(c, MT_OP_eq, y, mt_cnum(c, -(double)INFINITY));
   mt_tensor *const safe = mt_c3(c, MT_OP_where, none, mt_cnum(c, 0), y);
   mt_tensor *const p = mt_c1(c, MT_OP_exp, mt_c2(c, MT_OP_sub, call->in[0], safe));
-  call->dx[0] = mt_c2(c, MT_OP_mul, mt_reduced_keep(c, &r, call->g[0]), p);
+  mt_tensor *const finite = mt_c1(c, MT_OP_isfinite, y);
+  mt_tensor *const total =
+      mt_c3(c, MT_OP_where, finite, mt_reduced_sum(c, &r, p), mt_cnum(c, 1));
+  mt_tensor *const g = mt_reduced_keep(c, &r, call->g[0]);
+  call->dx[0] = mt_c2(c, MT_OP_mul, mt_c2(c, MT_OP_div, g, total), p);
   return c->status;
 }
 

@@ -36,7 +36,7 @@ local SPECIAL = { 0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 30.0, -30.0, math.huge, -math
 local function grid(n, values)
   local lists = {}
   for i = 1, n do lists[i] = {} end
-  local total = #values ^ n // 1
+  local total = math.tointeger((#values) ^ n)
   for k = 0, total - 1 do
     local rest = k
     for i = 1, n do
