@@ -1,24 +1,29 @@
-/* kernels/philox.h -- Philox4x32-10 and how its words become random numbers, the same
-** on every device.
+/* kernels/philox.h -- Philox4x32-10 and how its words become random numbers, the same on
+** every device.
 **
 ** Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011.
 ** Block q of a call is philox(key = seed, counter = {p lo, p hi, q lo, q hi}), p being
 ** the position that was reserved for the call: four words of 32 bits.
 **
-** 32-bit values: element i of a call takes word i % 4 of block i / 4. 64-bit values:
-** element i takes words 2 (i % 2) and 2 (i % 2) + 1, low half first, of block i / 2.
-** uniform   float32: (w >> 8) * 2^-24; float64: (w64 >> 11) * 2^-53; half types keep
-** as many bits as they have: float16 (w >> 21) * 2^-11, bfloat16 (w >> 24) * 2^-8.
-** Then lo + u * (hi - lo), each step rounded; lo, should that give hi. normal    by
-** Box and Muller from pairs of words (float64: of 64-bit words): elements 2 j and 2
-** j + 1 are r cos(t) and r sin(t), where r = sqrt(-2 log(u)). In float32, u = w0 *
-** 2^-32 + 2^-33 and t = 2 pi (w1 >> 8) * 2^-24, w0 and w1 being the words of the two
-** elements; in float64, u = (w0 >> 11) * 2^-53 + 2^-54 and t = 2 pi (w1 >> 11) *
-** 2^-53. Then mean + std * z. random    low + ((w * range) >> 32) for range = high -
-** low + 1 up to 2^16, else low + ((w64 * range) >> 64); any w64 if the range is
-** 2^64. bernoulli 1 where (w >> 8) * 2^-24 < p; dropout keeps where it is not.
-** permutation: the numbers 1 .. n in the order of their keys: w64 of element i with
-** its low b bits replaced by i, 2^b >= n. */
+** Element i of a call takes w = word i % 4 of block i / 4. Where 64 bits are wanted it
+** takes w64 = words 2 (i % 2) and 2 (i % 2) + 1, low half first, of block i / 2.
+**
+** uniform: lo + u * (hi - lo), each step rounded; lo, should that give hi. u is
+**   (w >> 8) * 2^-24 in float32, (w64 >> 11) * 2^-53 in float64; half types keep as many
+**   bits as they have: (w >> 21) * 2^-11 in float16, (w >> 24) * 2^-8 in bfloat16.
+**
+** normal: Box and Muller's pairs. With w0 and w1 the words (float64: w64) of elements
+**   2 j and 2 j + 1, z is r cos(t) and r sin(t), r = sqrt(-2 log(u)). In float32,
+**   u = w0 * 2^-32 + 2^-33 and t = 2 pi (w1 >> 8) * 2^-24; in float64,
+**   u = (w0 >> 11) * 2^-53 + 2^-54 and t = 2 pi (w1 >> 11) * 2^-53. Then mean + std * z.
+**
+** random: range = high - low + 1. low + ((w * range) >> 32) for ranges up to 2^16, else
+**   low + ((w64 * range) >> 64), or low + w64 for 2^64.
+**
+** bernoulli: 1 where (w >> 8) * 2^-24 < p. Dropout drops there.
+**
+** permutation: the numbers 1 .. n in the order of their keys: w64 of element i with its
+**   low b bits replaced by i, b being the least with 2^b >= n. */
 #ifndef MT_PHILOX_H
 #define MT_PHILOX_H
 
