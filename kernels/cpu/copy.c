@@ -13,66 +13,45 @@ static void plain_range(void *context, int64_t lo, int64_t hi) { /* bytes */
   memmove(c->dst + lo, c->src + lo, (size_t)(hi - lo));
 }
 
-/* ---- transposes ---------------------------------------------------------------------
-** dst is contiguous along dim 0, src along dim 1. A tile is read in whole lines of
-** src into a small buffer, and written from there in whole lines of dst. */
-#define TILE_0      32 /* elements of dim 0 */
-#define TILE_ACROSS 64 /* elements of dim across */
+/* ---- transposes -----------------------------------------------------------------------
+** dst is contiguous along dim 0, src along dim 1. A tile is a few lines of dst wide, and
+** long in src: pages are what costs most. */
+#define TILE_0       64   /* bytes of dim 0 */
+#define TILE_1       1024 /* bytes of dim 1 */
+#define TILE_0_SMALL 256  /* of elements of 1 and 2 bytes, which go through a buffer */
 
 typedef struct transpose {
-  mt_space s; /* dst, src; dim 1 is the one across */
+  mt_space s; /* dst, src */
   char *dst;
   const char *src;
-  int64_t tiles_0, tiles_across;
+  int64_t size_0, size_1; /* elements of a tile */
+  int64_t tiles_0, tiles_1;
+  mt_transpose_tile tile;
 } transpose;
 
-#define TRANSPOSE(T, bits)                                                           \
-  static void transpose_tile_##bits(int64_t n0, int64_t n1, const char *src,         \
-                                    int64_t src_step, char *dst, int64_t dst_step) { \
-    T buffer[TILE_0][TILE_ACROSS + 64 / sizeof(T)];                                  \
-    for (int64_t i = 0; i < n0; i++)                                                 \
-      memcpy(buffer[i], src + i * src_step, (size_t)n1 * sizeof(T));                 \
-    for (int64_t j = 0; j < n1; j++) {                                               \
-      T *row = (T *)(dst + j * dst_step);                                            \
-      if (n0 == TILE_0)                                                              \
-        for (int i = 0; i < TILE_0; i++) row[i] = buffer[i][j];                      \
-      else                                                                           \
-        for (int64_t i = 0; i < n0; i++) row[i] = buffer[i][j];                      \
-    }                                                                                \
-  }
-TRANSPOSE(uint8_t, 8)
-TRANSPOSE(uint16_t, 16)
-TRANSPOSE(uint32_t, 32)
-TRANSPOSE(uint64_t, 64)
-
 /* Items: tiles; those along dim 0 follow each other. */
-#define TRANSPOSE_RANGE(T, bits)                                              \
-  static void transpose_range_##bits(void *context, int64_t lo, int64_t hi) { \
-    const transpose *t = context;                                             \
-    const mt_space *s = &t->s;                                                \
-    for (int64_t item = lo; item < hi; item++) {                              \
-      const int64_t i0 = item % t->tiles_0 * TILE_0;                          \
-      const int64_t i1 = item / t->tiles_0 % t->tiles_across * TILE_ACROSS;   \
-      int64_t rest = item / t->tiles_0 / t->tiles_across;                     \
-      char *dst = t->dst + i0 * s->stride[0][0] + i1 * s->stride[0][1];       \
-      const char *src = t->src + i0 * s->stride[1][0] + i1 * s->stride[1][1]; \
-      for (int d = 2; d < s->ndim; d++) {                                     \
-        dst += rest % s->size[d] * s->stride[0][d];                           \
-        src += rest % s->size[d] * s->stride[1][d];                           \
-        rest /= s->size[d];                                                   \
-      }                                                                       \
-      const int64_t left0 = s->size[0] - i0, left1 = s->size[1] - i1;         \
-      transpose_tile_##bits(left0 < TILE_0 ? left0 : TILE_0,                  \
-                            left1 < TILE_ACROSS ? left1 : TILE_ACROSS, src,   \
-                            s->stride[1][0], dst, s->stride[0][1]);           \
-    }                                                                         \
+static void transpose_range(void *context, int64_t lo, int64_t hi) {
+  const transpose *t = context;
+  const mt_space *s = &t->s;
+  for (int64_t item = lo; item < hi; item++) {
+    const int64_t i0 = item % t->tiles_0 * t->size_0;
+    const int64_t i1 = item / t->tiles_0 % t->tiles_1 * t->size_1;
+    int64_t rest = item / t->tiles_0 / t->tiles_1;
+    char *dst = t->dst + i0 * s->stride[0][0] + i1 * s->stride[0][1];
+    const char *src = t->src + i0 * s->stride[1][0] + i1 * s->stride[1][1];
+    for (int d = 2; d < s->ndim; d++) {
+      dst += rest % s->size[d] * s->stride[0][d];
+      src += rest % s->size[d] * s->stride[1][d];
+      rest /= s->size[d];
+    }
+    const int64_t left_0 = s->size[0] - i0, left_1 = s->size[1] - i1;
+    t->tile(left_0 < t->size_0 ? left_0 : t->size_0,
+            left_1 < t->size_1 ? left_1 : t->size_1, src, s->stride[1][0], dst,
+            s->stride[0][1]);
   }
-TRANSPOSE_RANGE(uint8_t, 8)
-TRANSPOSE_RANGE(uint16_t, 16)
-TRANSPOSE_RANGE(uint32_t, 32)
-TRANSPOSE_RANGE(uint64_t, 64)
+}
 
-/* Is this a transpose? Then make the dim across dim 1. */
+/* Is this a transpose? Then make src's contiguous dim dim 1. */
 static bool transpose_make(transpose *t, const mt_space *space, int64_t size) {
   if (space->ndim < 2 || space->stride[0][0] != size || space->stride[1][0] == size ||
       space->stride[1][0] == 0)
@@ -85,8 +64,14 @@ static bool transpose_make(transpose *t, const mt_space *space, int64_t size) {
       t->s.stride[k][1] = space->stride[k][d];
       t->s.stride[k][d] = space->stride[k][1];
     }
-    t->tiles_0 = (t->s.size[0] + TILE_0 - 1) / TILE_0;
-    t->tiles_across = (t->s.size[1] + TILE_ACROSS - 1) / TILE_ACROSS;
+    t->size_0 = (size <= 2 ? TILE_0_SMALL : TILE_0) / size;
+    t->size_1 = TILE_1 / size;
+    t->tiles_0 = (t->s.size[0] + t->size_0 - 1) / t->size_0;
+    t->tiles_1 = (t->s.size[1] + t->size_1 - 1) / t->size_1;
+    t->tile = (*MT_ISA_PICK(mt_transpose_tiles))[size == 1   ? 0
+                                                 : size == 2 ? 1
+                                                 : size == 4 ? 2
+                                                             : 3];
     return true;
   }
   return false;
@@ -113,13 +98,9 @@ static mt_status copy_same(const mt_call *call, const mt_view *dst,
   transpose t;
   if (transpose_make(&t, &s, size)) {
     t.dst = dst->data, t.src = src->data;
-    const mt_range_fn run = size == 1   ? transpose_range_8
-                            : size == 2 ? transpose_range_16
-                            : size == 4 ? transpose_range_32
-                                        : transpose_range_64;
-    const int64_t tiles =
-        s.numel / s.size[0] / t.s.size[1] * t.tiles_0 * t.tiles_across;
-    mt_cpu_parallel_for(call, tiles, mt_cpu_grain(TILE_0 * TILE_ACROSS), run, &t);
+    const int64_t tiles = s.numel / s.size[0] / t.s.size[1] * t.tiles_0 * t.tiles_1;
+    mt_cpu_parallel_for(call, tiles, mt_cpu_grain(t.size_0 * t.size_1), transpose_range,
+                        &t);
     return MT_OK;
   }
   mt_view to = *dst, from = *src; /* half types are moved, not converted */

@@ -24,6 +24,12 @@ MT_ISA_DECLARE(mt_convert_table, mt_convert_rows); /* [from][to] */
 typedef const mt_row mt_where_table[4]; /* by log2 of an element's bytes */
 MT_ISA_DECLARE(mt_where_table, mt_where_rows);
 
+/* dst[j][i] = src[i][j], i < n0, j < n1; steps in bytes */
+typedef void (*mt_transpose_tile)(int64_t n0, int64_t n1, const char *src,
+                                  int64_t src_step, char *dst, int64_t dst_step);
+typedef const mt_transpose_tile mt_transpose_table[4]; /* by log2 of the bytes */
+MT_ISA_DECLARE(mt_transpose_table, mt_transpose_tiles);
+
 typedef struct mt_halves {
   void (*load)(mt_dtype d, int64_t n, const void *x, int64_t stride, float *y);
   void (*store)(mt_dtype d, int64_t n, const float *x, void *y, int64_t stride);
