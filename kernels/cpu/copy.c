@@ -13,7 +13,7 @@ static void plain_range(void *context, int64_t lo, int64_t hi) { /* bytes */
   memmove(c->dst + lo, c->src + lo, (size_t)(hi - lo));
 }
 
-/* ---- transposes -----------------------------------------------------------------------
+/* ---- transposes ---------------------------------------------------------------------
 ** dst is contiguous along dim 0, src along dim 1. A tile is a few lines of dst wide, and
 ** long in src: pages are what costs most. */
 #define TILE_0       64   /* bytes of dim 0 */

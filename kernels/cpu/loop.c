@@ -4,13 +4,15 @@
 ** The views become a nest of loops (mt_space), worked on in blocks. A row gets
 ** pointers to contiguous elements: into the view itself where that is contiguous,
 ** else to a buffer that is filled before and, for an output, emptied after the row.
-** Long inner dims are cut into chunks (row mode); where they are short, a block runs
-** across them (linear mode). */
+** Long inner dims are cut into chunks (row mode), of several rows at once if an
+** input is transposed (tile mode); where they are short, a block runs across them
+** (linear mode). */
 #include "kernels/cpu/tables.h"
 
 #define BLOCK       512   /* elements of a buffer */
 #define LONG_BLOCK  16384 /* elements at once where no buffer is needed */
 #define LINEAR_SIZE 128   /* inner dims below this take linear mode */
+#define TILE_ROWS   8     /* of tile mode */
 #define ELEMENT_MAX 8     /* bytes */
 
 typedef struct loop {
@@ -25,13 +27,16 @@ typedef struct loop {
   bool half[MT_SPACE_ARGS];  /* converted to and from float */
   bool fixed[MT_SPACE_ARGS]; /* one element for all */
   bool plain[MT_SPACE_ARGS]; /* no buffer: inner (linear mode: all) dims contiguous */
+  bool periodic[MT_SPACE_ARGS];   /* linear mode: the same for each inner dim */
+  bool transposed[MT_SPACE_ARGS]; /* tile mode: contiguous along dim 1 */
   char *data[MT_SPACE_ARGS];
   bool linear, tiled;
+  mt_transpose_tile transpose[MT_SPACE_ARGS];
   int64_t chunk, nchunk; /* elements of a block; blocks of an inner dim */
 } loop;
 
 typedef struct buffers {
-  _Alignas(64) char block[MT_SPACE_ARGS][BLOCK * ELEMENT_MAX];
+  _Alignas(64) char block[MT_SPACE_ARGS][(BLOCK + LINEAR_SIZE) * ELEMENT_MAX];
   _Alignas(64) char tail[MT_SPACE_ARGS][MT_ROW_UNIT * ELEMENT_MAX];
 } buffers;
 
@@ -156,41 +161,95 @@ static void fill_fixed(const loop *l, buffers *b, int64_t n) {
     if (l->fixed[k]) fill_buffer(l, k, n, l->data[k], 0, b->block[k]);
 }
 
-/* Items: chunks of inner dims. Tiled: those of neighbouring rows follow each other, for
-** the sake of an argument that is contiguous along the rows' dim. */
-static void row_mode(void *context, int64_t lo, int64_t hi) {
-  const loop *l = context;
+/* Where the args are at element `start` of inner dim number `row`. */
+static void seek_row(const loop *l, int64_t row, int64_t start, char **at) {
   const mt_space *s = &l->space;
+  for (int k = 0; k < l->nargs; k++) at[k] = l->data[k] + start * s->stride[k][0];
+  for (int d = 1; d < s->ndim; d++) {
+    const int64_t i = row % s->size[d];
+    row /= s->size[d];
+    for (int k = 0; k < l->nargs; k++) at[k] += i * s->stride[k][d];
+  }
+}
+
+/* One block of a row, from where the args are. Those in ptr that are not NULL are there
+** already. */
+static void row_block(const loop *l, buffers *b, int64_t n, char *const *at,
+                      char **ptr) {
+  for (int k = 0; k < l->nargs; k++) {
+    if (ptr[k] != NULL) continue;
+    ptr[k] = l->plain[k] ? at[k] : b->block[k];
+    if (l->plain[k] || l->fixed[k] || k < l->nout) continue;
+    fill_buffer(l, k, n, at[k], l->space.stride[k][0], b->block[k]);
+    pad(b->block[k], n, l->width[k]);
+  }
+  run_block(l, b, n, ptr);
+  for (int k = 0; k < l->nout; k++)
+    if (!l->plain[k]) empty_buffer(l, k, n, b->block[k], at[k], l->space.stride[k][0]);
+}
+
+static int64_t chunk_size(const loop *l, int64_t chunk) {
+  const int64_t left = l->space.size[0] - chunk * l->chunk;
+  return left < l->chunk ? left : l->chunk;
+}
+
+static void row_mode(void *context, int64_t lo, int64_t hi) { /* chunks of inner dims */
+  const loop *l = context;
   buffers b;
   fill_fixed(l, &b, l->chunk);
   for (int64_t item = lo; item < hi; item++) {
-    int64_t chunk, row;
-    if (l->tiled) {
-      row = item / s->size[1];
-      chunk = row % l->nchunk;
-      row = row / l->nchunk * s->size[1] + item % s->size[1];
-    } else {
-      row = item / l->nchunk;
-      chunk = item % l->nchunk;
+    const int64_t chunk = item % l->nchunk;
+    char *at[MT_SPACE_ARGS], *ptr[MT_SPACE_ARGS] = {NULL};
+    seek_row(l, item / l->nchunk, chunk * l->chunk, at);
+    row_block(l, &b, chunk_size(l, chunk), at, ptr);
+  }
+}
+
+/* Items: chunks of TILE_ROWS rows; those along dim 1 follow each other. */
+static void tile_mode(void *context, int64_t lo, int64_t hi) {
+  const loop *l = context;
+  const mt_space *s = &l->space;
+  const int64_t groups = (s->size[1] + TILE_ROWS - 1) / TILE_ROWS;
+  buffers b;
+  fill_fixed(l, &b, l->chunk);
+  for (int64_t item = lo; item < hi; item++) {
+    const int64_t chunk = item / groups % l->nchunk, n = chunk_size(l, chunk);
+    const int64_t first = item % groups * TILE_ROWS, left = s->size[1] - first;
+    const int64_t rows = left < TILE_ROWS ? left : TILE_ROWS;
+    char *at[MT_SPACE_ARGS];
+    seek_row(l, item / groups / l->nchunk * s->size[1] + first, chunk * l->chunk, at);
+    for (int k = l->nout; k < l->nargs; k++)
+      if (l->transposed[k])
+        l->transpose[k](n, rows, at[k], s->stride[k][0], b.block[k],
+                        l->chunk * l->size[k]);
+    for (int64_t r = 0; r < rows; r++) {
+      char *ptr[MT_SPACE_ARGS] = {NULL};
+      for (int k = l->nout; k < l->nargs; k++) {
+        if (!l->transposed[k]) continue;
+        ptr[k] = b.block[k] + r * l->chunk * l->size[k];
+        pad(ptr[k], n, l->width[k]);
+      }
+      row_block(l, &b, n, at, ptr);
+      for (int k = 0; k < l->nargs; k++) at[k] += s->stride[k][1];
     }
-    const int64_t start = chunk * l->chunk, left = s->size[0] - start;
-    const int64_t n = left < l->chunk ? left : l->chunk;
-    char *at[MT_SPACE_ARGS], *ptr[MT_SPACE_ARGS];
-    for (int k = 0; k < l->nargs; k++) at[k] = l->data[k] + start * s->stride[k][0];
-    for (int d = 1; d < s->ndim; d++) {
-      const int64_t i = row % s->size[d];
-      row /= s->size[d];
-      for (int k = 0; k < l->nargs; k++) at[k] += i * s->stride[k][d];
+  }
+}
+
+/* The elements of an inner dim, over and over: a block may begin anywhere among
+** them. */
+static void fill_periodic(const loop *l, buffers *b) {
+  const int64_t period = l->space.size[0], all = l->space.numel + MT_ROW_UNIT;
+  const int64_t n = period + (all < BLOCK ? all : BLOCK);
+  for (int k = l->nout; k < l->nargs; k++) {
+    if (!l->periodic[k]) continue;
+    const int64_t width = l->width[k];
+    char *buffer = b->block[k];
+    fill_buffer(l, k, period, l->data[k], l->space.stride[k][0], buffer);
+    for (int64_t done = period; done < n;) {
+      const int64_t more = done < n - done ? done : n - done;
+      memcpy(buffer + done * width, buffer, (size_t)(more * width));
+      done += more;
     }
-    for (int k = 0; k < l->nargs; k++) {
-      ptr[k] = l->plain[k] ? at[k] : b.block[k];
-      if (l->plain[k] || l->fixed[k] || k < l->nout) continue;
-      fill_buffer(l, k, n, at[k], s->stride[k][0], b.block[k]);
-      pad(b.block[k], n, l->width[k]);
-    }
-    run_block(l, &b, n, ptr);
-    for (int k = 0; k < l->nout; k++)
-      if (!l->plain[k]) empty_buffer(l, k, n, b.block[k], at[k], s->stride[k][0]);
   }
 }
 
@@ -204,7 +263,7 @@ static void walk(const loop *l, buffers *b, int64_t n, int64_t *coord, int64_t *
     const int64_t left = s->size[0] - coord[0];
     const int64_t run = left < n - done ? left : n - done;
     for (int k = from; k < to; k++) {
-      if (l->plain[k] || l->fixed[k]) continue;
+      if (l->plain[k] || l->fixed[k] || l->periodic[k]) continue;
       char *buffer = b->block[k] + done * l->width[k], *at = l->data[k] + offset[k];
       if (inputs)
         fill_buffer(l, k, run, at, s->stride[k][0], buffer);
@@ -221,9 +280,12 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
   buffers b;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   fill_fixed(l, &b, l->space.numel);
+  fill_periodic(l, &b);
   mt_space_seek(&l->space, lo * BLOCK, coord, offset);
-  bool outputs_plain = true;
-  for (int k = 0; k < l->nout; k++) outputs_plain &= l->plain[k];
+  bool walk_inputs = false, walk_outputs = false;
+  for (int k = 0; k < l->nout; k++) walk_outputs |= !l->plain[k];
+  for (int k = l->nout; k < l->nargs; k++)
+    walk_inputs |= !l->plain[k] && !l->fixed[k] && !l->periodic[k];
   for (int64_t item = lo; item < hi; item++) {
     const int64_t start = item * BLOCK, left = l->space.numel - start;
     const int64_t n = left < BLOCK ? left : BLOCK;
@@ -231,13 +293,21 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
     char *ptr[MT_SPACE_ARGS];
     memcpy(coord0, coord, sizeof coord);
     memcpy(offset0, offset, sizeof offset);
-    walk(l, &b, n, coord, offset, true);
+    if (walk_inputs) walk(l, &b, n, coord0, offset0, true);
     for (int k = 0; k < l->nargs; k++) {
       ptr[k] = l->plain[k] ? l->data[k] + start * l->size[k] : b.block[k];
-      if (!l->plain[k] && !l->fixed[k] && k >= l->nout) pad(b.block[k], n, l->width[k]);
+      if (l->periodic[k])
+        ptr[k] += start % l->space.size[0] * l->width[k];
+      else if (!l->plain[k] && !l->fixed[k] && k >= l->nout)
+        pad(b.block[k], n, l->width[k]);
     }
     run_block(l, &b, n, ptr);
-    if (!outputs_plain) walk(l, &b, n, coord0, offset0, false);
+    if (walk_outputs) {
+      walk(l, &b, n, coord, offset, false);
+    } else {
+      memcpy(coord, coord0, sizeof coord);
+      memcpy(offset, offset0, sizeof offset);
+    }
   }
 }
 
@@ -248,22 +318,34 @@ static void classify(loop *l) {
   l->linear = s->ndim > 1 && s->size[0] < LINEAR_SIZE;
   l->tiled = false;
   for (int k = 0; k < l->nargs; k++) {
-    int64_t expected = l->size[k];
-    bool plain = !l->half[k], fixed = k >= l->nout;
+    const bool input = k >= l->nout;
+    const int64_t size = l->size[k], inner = s->stride[k][0];
+    int64_t expected = size;
+    bool plain = !l->half[k], fixed = input, periodic = input && l->linear;
     for (int d = 0; d < s->ndim; d++) {
       if (d == 0 || l->linear)
         plain = plain && (s->stride[k][d] == expected || s->size[d] == 1);
       fixed = fixed && s->stride[k][d] == 0;
+      periodic = periodic && (d == 0 || s->stride[k][d] == 0);
       expected *= s->size[d];
     }
     if (s->numel == 1) fixed = false; /* strides say nothing */
     l->plain[k] = plain;
     l->fixed[k] = fixed && !plain;
-    buffered |= !plain;
-    if (!plain && s->ndim > 1 && s->stride[k][0] != 0 && s->stride[k][0] != l->size[k])
+    l->periodic[k] = periodic && !fixed && !plain;
+    l->transposed[k] = input && !l->linear && !plain && !l->half[k] && s->ndim > 1 &&
+                       inner != 0 && s->stride[k][1] == size && s->size[1] > 1;
+    if (l->transposed[k]) {
+      const int log2_size = size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
+      l->transpose[k] = (*MT_ISA_PICK(mt_transpose_tiles))[log2_size];
       l->tiled = true;
+    }
+    buffered |= !plain;
   }
-  l->chunk = buffered ? BLOCK : l->nout > 1 ? 4 * BLOCK : LONG_BLOCK;
+  l->chunk = l->tiled      ? BLOCK / TILE_ROWS
+             : buffered    ? BLOCK
+             : l->nout > 1 ? 4 * BLOCK
+                           : LONG_BLOCK;
   l->nchunk = (s->size[0] + l->chunk - 1) / l->chunk;
 }
 
@@ -294,13 +376,17 @@ mt_status mt_cpu_rows(const mt_call *call, const mt_row *rows, int nout,
     l.data[k] = arg[k]->data;
   }
   classify(&l);
+  const int64_t lines = l.space.numel / l.space.size[0];
   if (l.linear) {
     const int64_t blocks = (l.space.numel + BLOCK - 1) / BLOCK;
     mt_cpu_parallel_for(call, blocks, MT_GRAIN / BLOCK, linear_mode, &l);
+  } else if (l.tiled) {
+    const int64_t groups = (l.space.size[1] + TILE_ROWS - 1) / TILE_ROWS;
+    mt_cpu_parallel_for(call, lines / l.space.size[1] * groups * l.nchunk,
+                        mt_cpu_grain(BLOCK), tile_mode, &l);
   } else {
     const int64_t per = l.space.size[0] < l.chunk ? l.space.size[0] : l.chunk;
-    const int64_t items = l.space.numel / l.space.size[0] * l.nchunk;
-    mt_cpu_parallel_for(call, items, mt_cpu_grain(per), row_mode, &l);
+    mt_cpu_parallel_for(call, lines * l.nchunk, mt_cpu_grain(per), row_mode, &l);
   }
   return MT_OK;
 }

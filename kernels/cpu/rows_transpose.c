@@ -1,9 +1,9 @@
-/* kernels/cpu/rows_transpose.c -- tiles of transposed copies: element (i, j) of a tile is
-** contiguous along j in src, along i in dst. */
+/* kernels/cpu/rows_transpose.c -- tiles of transposed copies: element (i, j) of a
+** tile is contiguous along j in src, along i in dst. */
 #include "kernels/cpu/tables.h"
 
-/* What blocks leave, and small types: by way of a buffer, so that both sides are touched
-** in whole lines. */
+/* What blocks leave, and small types: by way of a buffer, so that both sides are
+** touched in whole lines. */
 #define SIDE 64
 #define BUFFERED(T, bits)                                                      \
   static void buffered_##bits(int64_t n0, int64_t n1, const char *src,         \
