@@ -14,7 +14,7 @@ static void plain_range(void *context, int64_t lo, int64_t hi) { /* bytes */
 }
 
 /* ---- transposes ---------------------------------------------------------------------
-** dst is contiguous along dim 0, src along dim 1. A tile is a few lines of dst wide, and
+** dst is contiguous along dim 0, src along dim 1. A tile is a line of dst wide, and
 ** long in src: pages are what costs most. */
 #define TILE_0       64   /* bytes of dim 0 */
 #define TILE_1       1024 /* bytes of dim 1 */
