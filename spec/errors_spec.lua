@@ -33,7 +33,8 @@ end
 
 describe("an error", function()
   it("names the line of the caller", function()
-    local ok, err = pcall(load("local mt = ...\nlocal x = mt.zeros(2)\nreturn x:view(3)",
+    local ok, err = pcall(load(
+      "local mt = ...\nlocal x = mt.zeros(2)\nreturn x:view(3)",
       "=script"), mt)
     assert.is_false(ok)
     assert.truthy(err:find "^script:3: ", err)

@@ -1,6 +1,6 @@
-/* examples/embed/embed.c -- a C program with Lua and mytensor inside: Lua fits a line to
-** measurements that C holds. `make embed` builds and runs it; from an installed mytensor:
-**   gcc embed.c $(pkg-config --cflags --libs mytensor lua5.4) -o embed */
+/* examples/embed/embed.c -- a C program with Lua and mytensor inside: Lua fits a line
+** to measurements that C holds. `make embed` builds and runs it; from an installed
+** mytensor: gcc embed.c $(pkg-config --cflags --libs mytensor lua5.4) -o embed */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>

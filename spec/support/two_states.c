@@ -9,22 +9,21 @@
 
 #define THREADS 4
 
-static const char define[] =
-    "local mt = require 'mytensor'\n"
-    "function work(seed, n)\n"
-    "  mt.manual_seed(seed)\n"
-    "  local w = mt.randn(8, 8, {requires_grad = true})\n"
-    "  local total = 0\n"
-    "  for i = 1, n do\n"
-    "    local y = mt.randn(16, 8):matmul(w):tanh()\n"
-    "    local loss = y:square():mean()\n"
-    "    loss:backward()\n"
-    "    total = total + loss:item() + w.grad:sum():item()\n"
-    "    w.grad = nil\n"
-    "    mt.no_grad(function() w:mul_(0.999) end)\n"
-    "  end\n"
-    "  return total\n"
-    "end\n";
+static const char define[] = "local mt = require 'mytensor'\n"
+                             "function work(seed, n)\n"
+                             "  mt.manual_seed(seed)\n"
+                             "  local w = mt.randn(8, 8, {requires_grad = true})\n"
+                             "  local total = 0\n"
+                             "  for i = 1, n do\n"
+                             "    local y = mt.randn(16, 8):matmul(w):tanh()\n"
+                             "    local loss = y:square():mean()\n"
+                             "    loss:backward()\n"
+                             "    total = total + loss:item() + w.grad:sum():item()\n"
+                             "    w.grad = nil\n"
+                             "    mt.no_grad(function() w:mul_(0.999) end)\n"
+                             "  end\n"
+                             "  return total\n"
+                             "end\n";
 
 static lua_State *open_state(void) {
   lua_State *L = luaL_newstate();
