@@ -6,7 +6,7 @@ local Module = require "mytensor.nn.module"
 --- @class mytensor.nn.Identity: mytensor.nn.Module
 local Identity = class("Identity", Module)
 
-function Identity.forward(_, ...)
+function Identity:forward(...)
   return ...
 end
 

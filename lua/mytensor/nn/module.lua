@@ -382,7 +382,7 @@ end
 
 --- What stands between the parentheses in `tostring`: for subclasses to define.
 --- @return string
-function Module.extra_repr()
+function Module:extra_repr()
   return ""
 end
 

@@ -8,7 +8,7 @@ local ReLU = class("ReLU", Module)
 
 --- @param x mytensor.Tensor any shape
 --- @return mytensor.Tensor the same shape
-function ReLU.forward(_, x)
+function ReLU:forward(x)
   return x:relu()
 end
 

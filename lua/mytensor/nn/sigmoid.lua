@@ -8,7 +8,7 @@ local Sigmoid = class("Sigmoid", Module)
 
 --- @param x mytensor.Tensor any shape
 --- @return mytensor.Tensor the same shape
-function Sigmoid.forward(_, x)
+function Sigmoid:forward(x)
   return x:sigmoid()
 end
 

@@ -8,7 +8,7 @@ local Tanh = class("Tanh", Module)
 
 --- @param x mytensor.Tensor any shape
 --- @return mytensor.Tensor the same shape
-function Tanh.forward(_, x)
+function Tanh:forward(x)
   return x:tanh()
 end
 

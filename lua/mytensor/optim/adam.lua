@@ -7,6 +7,9 @@ local Optimiser = require "mytensor.optim.optimiser"
 
 --- Steps by the running mean of the gradients over the root of that of their squares.
 --- The weight decay is added to the gradient. As PyTorch's Adam.
+---
+--- `Adam(parameters, options)`: as Optimiser; the options are lr = 1e-3,
+--- betas = {0.9, 0.999}, epsilon = 1e-8, weight_decay = 0.
 --- @class mytensor.optim.Adam: mytensor.optim.Optimiser
 local Adam = class("Adam", Optimiser)
 

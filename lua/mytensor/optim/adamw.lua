@@ -5,6 +5,7 @@ local class = require "mytensor.class"
 local Adam = require "mytensor.optim.adam"
 
 --- Each step also shrinks the parameter by lr * weight_decay. As PyTorch's AdamW.
+--- weight_decay is 0.01 by default, the other options are Adam's.
 --- @class mytensor.optim.AdamW: mytensor.optim.Adam
 local AdamW = class("AdamW", Adam)
 

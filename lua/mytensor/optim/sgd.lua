@@ -8,6 +8,9 @@ local Optimiser = require "mytensor.optim.optimiser"
 --- p <- p - lr * v with v <- momentum * v + (1 - dampening) * (g + weight_decay * p).
 --- The first step of a parameter starts v without dampening. With nesterov the step
 --- uses g + momentum * v (Sutskever et al., ICML 2013). As PyTorch's SGD.
+---
+--- `SGD(parameters, options)`: as Optimiser; the options are lr (no default), momentum
+--- = 0, dampening = 0, weight_decay = 0, nesterov = false.
 --- @class mytensor.optim.SGD: mytensor.optim.Optimiser
 local SGD = class("SGD", Optimiser)
 
@@ -16,7 +19,7 @@ SGD.defaults = {
   lr = check.none, momentum = 0, dampening = 0, weight_decay = 0, nesterov = false,
 }
 
-function SGD.validate(_, n, o)
+function SGD:validate(n, o)
   if n == 1 or o.lr ~= nil then check.number(n, "SGD", o.lr, "lr", 0) end
   check.number(n, "SGD", o.momentum, "momentum", 0)
   check.number(n, "SGD", o.dampening, "dampening")

@@ -10,7 +10,7 @@ local confusion = {}
 --- @param guesses mytensor.Tensor (N), 1..classes
 --- @param classes integer
 --- @return mytensor.Tensor (classes, classes) int64: how often i was taken for j
-function confusion.count(labels, guesses, classes)
+function confusion.confusion(labels, guesses, classes)
   check.type(1, "confusion", labels, "tensor")
   check.type(2, "confusion", guesses, "tensor")
   classes = check.integer(3, "confusion", classes, "number of classes", 1)
@@ -21,10 +21,10 @@ function confusion.count(labels, guesses, classes)
 end
 
 --- The matrix as text: a line a class of the truth, with its share of right guesses.
---- @param counts mytensor.Tensor as `count` gives it
+--- @param counts mytensor.Tensor as `confusion` gives it
 --- @param names string[] of the classes
 --- @return string
-function confusion.text(counts, names)
+function confusion.confusion_text(counts, names)
   check.type(1, "confusion_text", counts, "tensor")
   check.type(2, "confusion_text", names, "table")
   local rows, longest = counts:totable(), 0

@@ -2,9 +2,9 @@
 
 return {
   options = require("mytensor.utils.options").options,
-  parse_options = require("mytensor.utils.options").parse,
+  parse_options = require("mytensor.utils.options").parse_options,
   Progress = require "mytensor.utils.progress",
   draw_images = require "mytensor.utils.images",
-  confusion = require("mytensor.utils.confusion").count,
-  confusion_text = require("mytensor.utils.confusion").text,
+  confusion = require("mytensor.utils.confusion").confusion,
+  confusion_text = require("mytensor.utils.confusion").confusion_text,
 }

@@ -23,7 +23,7 @@ end
 ---   "integer", "number", "string", "boolean"
 --- @return table? name -> value; .help is true after --help; nil if something is wrong
 --- @return string? message
-function options.parse(args, declared)
+function options.parse_options(args, declared)
   local result = {}
   for _, d in ipairs(declared) do result[d[1]] = d[3] end
   local i = 1
@@ -76,13 +76,13 @@ end
 --- is reported and ends it with exit status 2.
 --- @param args string[] usually `arg`
 --- @param usage string the first line of the help
---- @param declared table[] as for `parse`
+--- @param declared table[] as for `parse_options`
 --- @return table name -> value
 function options.options(args, usage, declared)
   check.type(1, "options", args, "table")
   check.type(2, "options", usage, "string")
   check.type(3, "options", declared, "table")
-  local result, message = options.parse(args, declared)
+  local result, message = options.parse_options(args, declared)
   if not result then
     io.stderr:write(message, " (--help shows the options)\n")
     os.exit(2, true)
