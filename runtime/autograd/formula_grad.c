@@ -59,11 +59,13 @@ static mt_tensor *as_tensor(mt_calc *c, value v) {
   return v.t ? v.t : mt_cnum(c, v.number);
 }
 
-/* A number in the dtype of g. Of two numbers `where` would make the default dtype. */
+/* A number, or a tensor that was one for the user: neither has a say about dtypes. */
+static bool is_weak(const value *v) { return !v->t || v->t->wrapped; }
+
+/* A weak value in the dtype of g. Of two such `where` would make the default dtype. */
 static mt_tensor *as_typed(mt_grad_call *c, value v) {
   const mt_attr dtype = mt_attr_i(c->g[0]->v.dtype);
-  return v.t ? v.t
-             : mt_c1a(c->calc, MT_OP__cast, mt_cnum(c->calc, v.number), 1, &dtype);
+  return mt_c1a(c->calc, MT_OP__cast, as_tensor(c->calc, v), 1, &dtype);
 }
 
 static value from_tensor(mt_tensor *t) { return (value){t, 0}; }
@@ -122,7 +124,7 @@ static value eval_call(mt_grad_call *c, const char *word, int n, value *arg) {
   mt_tensor *in[MT_EXPR_MAX_ARGS];
   mt_attr attr[MT_EXPR_MAX_ARGS];
   for (int i = 0; i < nin; i++) in[i] = as_tensor(c->calc, arg[i]);
-  if (op == MT_OP_where && is_number(&arg[1]) && is_number(&arg[2])) {
+  if (op == MT_OP_where && is_weak(&arg[1]) && is_weak(&arg[2])) {
     in[1] = as_typed(c, arg[1]);
     in[2] = as_typed(c, arg[2]);
   }

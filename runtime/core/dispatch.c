@@ -236,7 +236,8 @@ static mt_status check_target(const mt_tensor *x, const mt_view *result) {
                        mt_dtype_name(x->v.dtype), mt_dtype_name(result->dtype));
   if (mt_overlaps_itself(&x->v))
     return mt_fail_arg(MT_EARG, 1,
-                       "in place: elements of shape %s share memory; clone it first",
+                       "in place: elements of shape %s share memory, as those of an "
+                       "expanded tensor do; clone it first",
                        mt_view_text(&x->v));
   return MT_OK;
 }
