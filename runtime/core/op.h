@@ -148,7 +148,8 @@ mt_attr mt_attr_none(void);
 /* Does a view of this shape exist over v? Fills stride if so. */
 bool mt_view_strides(const mt_view *v, int ndim, const int64_t *shape,
                      int64_t *stride /* [out] */);
-/* Replace the one -1 of a shape by what numel leaves. MT_ESHAPE with both shapes. */
+/* Replace the one -1 of a shape, argument 2 of view and reshape, by what numel leaves.
+** MT_ESHAPE with both shapes. */
 mt_status mt_infer_shape(int64_t numel, int ndim, int64_t *shape, const mt_view *of);
 
 #endif
