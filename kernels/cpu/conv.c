@@ -16,18 +16,19 @@ typedef struct conv {
   int64_t n, groups, c, k;
   int64_t h, w, ph, pw; /* of an image, and of its padding on each side */
   int64_t hp, wp;       /* of the padded image */
+  int64_t sh, sw, ow;   /* strides, and windows in a row */
   int64_t depth;        /* c * kh * kw */
   int64_t positions;    /* oh * ow */
   int64_t columns;      /* of a block of windows */
   int64_t splits;       /* parts of positions that threads may take one by one */
   int64_t parts;        /* of the batch: weight gradient */
   int team;
-  int64_t *koff, *joff; /* [scratch] where windows lie in the padded image */
+  int64_t *koff;        /* [scratch] elements of a window, in the padded image */
   char *weight;         /* [scratch] packed, all groups */
   int64_t weight_bytes; /* of one group */
   char *sums;           /* [scratch] weight gradients of all parts but the first */
   char *own;            /* [scratch] of each thread */
-  int64_t own_bytes, block_bytes, image_bytes, product_bytes;
+  int64_t own_bytes, joff_bytes, block_bytes, image_bytes, product_bytes;
 } conv;
 
 static inline int64_t first_of(const mt_attr *a) { return a->i[0]; }
@@ -51,6 +52,9 @@ static conv make_conv(const mt_call *call, const mt_view *x, const mt_view *w,
             .w = x->shape[3],
             .ph = first_of(&attr[1]),
             .pw = second_of(&attr[1]),
+            .sh = first_of(&attr[0]),
+            .sw = second_of(&attr[0]),
+            .ow = y->shape[3],
             .depth = w->shape[1] * w->shape[2] * w->shape[3],
             .positions = y->shape[2] * y->shape[3],
             .splits = 1,
@@ -73,12 +77,11 @@ static int team_for(const conv *v, int64_t tasks) {
 /* Lay the scratch out; with a base, set the pointers. Returns the bytes. */
 static size_t lay_out(conv *v, int64_t weight_bytes, int64_t sums_bytes, char *base) {
   v->weight_bytes = line(weight_bytes);
-  v->own_bytes = line(v->block_bytes) + v->image_bytes + line(v->product_bytes);
+  v->own_bytes = line(v->joff_bytes) + line(v->block_bytes) + v->image_bytes +
+                 line(v->product_bytes);
   int64_t at = 0;
   v->koff = (int64_t *)base;
   at += line(v->depth * 8);
-  v->joff = (int64_t *)(base + at);
-  at += line(v->positions * 8);
   v->weight = base + at;
   at += v->groups * v->weight_bytes;
   v->sums = base + at;
@@ -87,18 +90,26 @@ static size_t lay_out(conv *v, int64_t weight_bytes, int64_t sums_bytes, char *b
   return (size_t)(at + v->team * v->own_bytes);
 }
 
-static void fill_offsets(const conv *v, const mt_view *w, const mt_view *y,
-                         const mt_attr *attr) {
-  const int64_t sh = first_of(&attr[0]), sw = second_of(&attr[0]);
-  const int64_t dh = first_of(&attr[2]), dw = second_of(&attr[2]);
+/* Where the elements of a window lie, from its first one. */
+static void fill_depth(const conv *v, const mt_view *w, const mt_attr *dilation) {
+  const int64_t dh = first_of(dilation), dw = second_of(dilation);
   int64_t at = 0;
   for (int64_t c = 0; c < w->shape[1]; c++)
     for (int64_t i = 0; i < w->shape[2]; i++)
       for (int64_t j = 0; j < w->shape[3]; j++)
         v->koff[at++] = (c * v->hp + i * dh) * v->wp + j * dw;
-  at = 0;
-  for (int64_t i = 0; i < y->shape[2]; i++)
-    for (int64_t j = 0; j < y->shape[3]; j++) v->joff[at++] = i * sh * v->wp + j * sw;
+}
+
+/* Where the windows of positions from .. from + count - 1 begin. */
+static void fill_positions(const conv *v, int64_t from, int64_t count,
+                           int64_t *joff /* [out] */) {
+  int64_t i = from / v->ow, j = from % v->ow;
+  while (count > 0) {
+    const int64_t run = mt_min(v->ow - j, count), base = i * v->sh * v->wp + j * v->sw;
+    for (int64_t k = 0; k < run; k++) joff[k] = base + k * v->sw;
+    joff += run, count -= run;
+    i++, j = 0;
+  }
 }
 
 /* Group g of image n, padded into the room given if need be. */
@@ -120,6 +131,17 @@ static const char *padded_image(const conv *v, const char *x, int64_t n, int64_t
     to += v->ph * wide;
   }
   return room;
+}
+
+/* The parts of a thread's own scratch. */
+typedef struct room {
+  int64_t *joff; /* where a block's windows begin */
+  char *block, *image, *product;
+} room;
+
+static room rooms(const conv *v, char *own) {
+  char *block = own + line(v->joff_bytes), *image = block + line(v->block_bytes);
+  return (room){(int64_t *)own, block, image, image + v->image_bytes};
 }
 
 typedef void (*task_fn)(const conv *v, int64_t task, char *own);
@@ -171,6 +193,7 @@ static conv plan_forward(const mt_call *call, char *base, size_t *bytes) {
   }
   v.team = team_for(&v, v.n * v.groups * v.splits);
   v.block_bytes = kc * v.columns * v.size;
+  v.joff_bytes = v.columns * 8;
   *bytes = lay_out(&v, mt_round_up(v.k, v.isa->mr) * v.depth * v.size + MT_GEMM_SLACK,
                    0, base);
   return v;
@@ -183,19 +206,20 @@ static void forward_task(const conv *v, int64_t task, char *own) {
       mt_round_up((v->positions + v->splits - 1) / v->splits, v->isa->nr);
   const int64_t end = mt_min(v->positions, (split + 1) * share);
   const int64_t high = mt_round_up(v->k, v->isa->mr);
-  const char *x =
-      padded_image(v, v->call->in[0]->data, n, g, own + line(v->block_bytes));
+  const room r = rooms(v, own);
+  const char *x = padded_image(v, v->call->in[0]->data, n, g, r.image);
   char *y = v->call->out[0]->data + image * v->k * v->positions * v->size;
   const mt_view *b = v->call->in[2];
   const mt_bias bias = {b ? b->data + g * v->k * v->size : NULL, 1, 0};
   for (int64_t j = split * share; j < end; j += v->columns) {
     const int64_t columns = mt_min(end - j, v->columns);
     int64_t p = 0;
+    fill_positions(v, j, columns, r.joff);
     do { /* once, too, if there are no channels */
       const int64_t kc = mt_min(v->depth - p, MT_GEMM_KC);
-      v->isa->pack_windows(kc, columns, x, v->koff + p, v->joff + j, own);
+      v->isa->pack_windows(kc, columns, x, v->koff + p, r.joff, r.block);
       v->isa->block(v->k, columns, kc,
-                    v->weight + g * v->weight_bytes + p * high * v->size, own,
+                    v->weight + g * v->weight_bytes + p * high * v->size, r.block,
                     y + j * v->size, v->positions, p ? (mt_bias){0} : bias, p > 0);
       p += kc;
     } while (p < v->depth);
@@ -212,7 +236,7 @@ static mt_status conv2d_kernel(const mt_call *call) {
   if (mt_cpu_numel(call->out[0]) == 0) return MT_OK;
   size_t bytes;
   const conv v = plan_forward(call, call->scratch, &bytes);
-  fill_offsets(&v, call->in[1], call->out[0], call->attr);
+  fill_depth(&v, call->in[1], &call->attr[2]);
   pack_weights(&v, call->in[1]->data, v.k, v.depth, v.k * v.depth, v.depth, 1);
   run_tasks(&v, v.n * v.groups * v.splits, forward_task);
   return MT_OK;
@@ -232,6 +256,7 @@ static conv plan_input(const mt_call *call, char *base, size_t *bytes) {
   v.columns = block_columns(&v, v.depth, 128 << 10);
   v.team = team_for(&v, v.n * v.groups);
   v.block_bytes = kc * v.columns * v.size;
+  v.joff_bytes = v.columns * 8;
   v.product_bytes = v.depth * v.columns * v.size;
   *bytes = lay_out(&v, mt_round_up(v.depth, v.isa->mr) * v.k * v.size + MT_GEMM_SLACK,
                    0, base);
@@ -243,21 +268,22 @@ static void input_task(const conv *v, int64_t task, char *own) {
   const int64_t high = mt_round_up(v->depth, v->isa->mr);
   const char *dy = v->call->in[1]->data + task * v->k * v->positions * v->size;
   char *dx = v->call->out[0]->data + task * v->c * v->h * v->w * v->size;
-  char *image = is_padded(v) ? own + line(v->block_bytes) : dx;
-  char *product = own + line(v->block_bytes) + v->image_bytes;
+  const room r = rooms(v, own);
+  char *image = is_padded(v) ? r.image : dx;
   memset(image, 0, (size_t)(v->c * v->hp * v->wp * v->size));
   for (int64_t j = 0; j < v->positions; j += v->columns) {
     const int64_t columns = mt_min(v->positions - j, v->columns);
     for (int64_t p = 0; p < v->k; p += MT_GEMM_KC) {
       const int64_t kc = mt_min(v->k - p, MT_GEMM_KC);
       v->isa->pack_b(kc, columns, dy + (p * v->positions + j) * v->size, v->positions,
-                     1, own);
+                     1, r.block);
       v->isa->block(v->depth, columns, kc,
-                    v->weight + g * v->weight_bytes + p * high * v->size, own, product,
-                    v->columns, (mt_bias){0}, p > 0);
+                    v->weight + g * v->weight_bytes + p * high * v->size, r.block,
+                    r.product, v->columns, (mt_bias){0}, p > 0);
     }
-    v->isa->add_windows(v->depth, columns, product, v->columns, image, v->koff,
-                        v->joff + j);
+    fill_positions(v, j, columns, r.joff);
+    v->isa->add_windows(v->depth, columns, r.product, v->columns, image, v->koff,
+                        r.joff);
   }
   if (!is_padded(v)) return;
   const int64_t row = v->w * v->size;
@@ -283,7 +309,7 @@ static mt_status conv2d_backward_input_kernel(const mt_call *call) {
   }
   size_t bytes;
   const conv v = plan_input(call, call->scratch, &bytes);
-  fill_offsets(&v, w, call->in[1], call->attr + 1);
+  fill_depth(&v, w, &call->attr[3]);
   pack_weights(&v, w->data, v.depth, v.k, v.k * v.depth, 1, v.depth);
   run_tasks(&v, v.n * v.groups, input_task);
   return MT_OK;
@@ -309,6 +335,7 @@ static conv plan_weight(const mt_call *call, char *base, size_t *bytes) {
   v.splits = (v.depth + v.columns - 1) / v.columns;
   v.team = team_for(&v, v.parts * v.groups * v.splits);
   v.block_bytes = kc * v.columns * v.size;
+  v.joff_bytes = kc * 8;
   v.product_bytes = mt_round_up(v.k, v.isa->mr) * kc * v.size + MT_GEMM_SLACK;
   *bytes = lay_out(&v, 0, (v.parts - 1) * whole, base);
   return v;
@@ -322,18 +349,18 @@ static void weight_task(const conv *v, int64_t task, char *own) {
   const int64_t whole = v->groups * v->k * v->depth * v->size;
   char *sum = part ? v->sums + (part - 1) * whole : v->call->out[0]->data;
   sum += (g * v->k * v->depth + j) * v->size;
-  char *packed_dy = own + line(v->block_bytes) + v->image_bytes;
+  const room r = rooms(v, own);
   const int64_t begin = v->n * part / v->parts, end = v->n * (part + 1) / v->parts;
   for (int64_t n = begin; n < end; n++) {
-    const char *x =
-        padded_image(v, v->call->in[0]->data, n, g, own + line(v->block_bytes));
+    const char *x = padded_image(v, v->call->in[0]->data, n, g, r.image);
     const char *dy =
         v->call->in[1]->data + (n * v->groups + g) * v->k * v->positions * v->size;
     for (int64_t p = 0; p < v->positions; p += MT_GEMM_KC) {
       const int64_t kc = mt_min(v->positions - p, MT_GEMM_KC);
-      v->isa->pack_windows_t(kc, columns, x, v->joff + p, v->koff + j, own);
-      v->isa->pack_a(v->k, kc, dy + p * v->size, v->positions, 1, packed_dy);
-      v->isa->block(v->k, columns, kc, packed_dy, own, sum, v->depth, (mt_bias){0},
+      fill_positions(v, p, kc, r.joff);
+      v->isa->pack_windows_t(kc, columns, x, r.joff, v->koff + j, r.block);
+      v->isa->pack_a(v->k, kc, dy + p * v->size, v->positions, 1, r.product);
+      v->isa->block(v->k, columns, kc, r.product, r.block, sum, v->depth, (mt_bias){0},
                     n > begin || p > 0);
     }
   }
@@ -368,7 +395,7 @@ static mt_status conv2d_backward_weight_kernel(const mt_call *call) {
   }
   size_t bytes;
   const conv v = plan_weight(call, call->scratch, &bytes);
-  fill_offsets(&v, dw, call->in[1], call->attr + 1);
+  fill_depth(&v, dw, &call->attr[3]);
   run_tasks(&v, v.parts * v.groups * v.splits, weight_task);
   if (dw->dtype == MT_F64)
     add_parts_f64(v.parts, numel, (double *)dw->data, (const double *)v.sums);

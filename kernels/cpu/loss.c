@@ -101,37 +101,49 @@ static mt_status run_forward(const mt_call *call, bool entropy) {
   return MT_OK;
 }
 
+/* dx = dy * softmax(x) for `count` samples from i on, or zeros for nll_loss. */
+static void backward_base(const loss *s, int64_t i, int64_t count, const double *dy) {
+  const int64_t size = mt_cpu_size(s->dtype), at = origin(s, i) * size;
+  const char *x = s->call->in[0]->data + at;
+  char *dx = s->call->out[0]->data + at;
+  const int64_t row =
+      (s->inner == 1 ? s->classes : count) * size; /* bytes side by side */
+  const int64_t rows = s->inner == 1 ? count : s->classes;
+  const int64_t step = (s->inner == 1 ? s->classes : s->inner) * size;
+  if (!s->entropy) {
+    for (int64_t r = 0; r < rows; r++) memset(dx + r * step, 0, (size_t)row);
+  } else if (s->inner > 1) {
+    s->loops->columns(false, s->classes, s->inner, count, x, dx);
+    s->loops->columns_scale(s->classes, s->inner, count, dy, dx);
+  } else {
+    for (int64_t r = 0; r < rows; r++) {
+      s->loops->row(false, s->classes, x + r * step, dx + r * step);
+      s->loops->row_scale(s->classes, dy[r], dx + r * step);
+    }
+  }
+}
+
 /* dx[c] = dy * (softmax(x)[c] - (c == label)), or without the softmax. */
 static void backward(void *context, int64_t lo, int64_t hi) {
   const loss *s = context;
   const mt_call *call = s->call;
-  const char *x = call->in[0]->data, *dy = call->in[2]->data;
-  const int64_t size = mt_cpu_size(s->dtype), n = s->outer * s->inner;
+  const char *dy = call->in[2]->data;
   char *dx = call->out[0]->data;
   int64_t label[MT_SOFTMAX_WIDTH];
+  double g[MT_SOFTMAX_WIDTH];
   for (int64_t i = lo, count; i < hi; i += count) {
     count = samples(s, i, hi);
     mt_positions(call, call->in[1], i, count, s->classes, true, label);
-    if (s->entropy && s->inner > 1) {
-      const int64_t at = origin(s, i) * size;
-      s->loops->columns(false, s->classes, s->inner, count, x + at, dx + at);
-    }
     for (int64_t j = 0; j < count; j++) {
-      const int64_t from = origin(s, i + j);
-      double g = load(s->dtype, dy, s->reduction == NONE ? i + j : 0);
-      if (s->reduction == MEAN) g /= (double)n;
-      if (label[j] < 0) g = 0;
-      if (!s->entropy) {
-        for (int64_t c = 0; c < s->classes; c++)
-          store(s->dtype, dx, from + c * s->inner, 0);
-      } else {
-        if (s->inner == 1)
-          s->loops->row(false, s->classes, x + from * size, dx + from * size);
-        s->loops->scale(s->classes, s->inner, g, dx + from * size);
-      }
+      g[j] = load(s->dtype, dy, s->reduction == NONE ? i + j : 0);
+      if (s->reduction == MEAN) g[j] /= (double)(s->outer * s->inner);
+      if (label[j] < 0) g[j] = 0;
+    }
+    backward_base(s, i, count, g);
+    for (int64_t j = 0; j < count; j++) {
       if (label[j] < 0) continue;
-      const int64_t at = from + label[j] * s->inner;
-      store(s->dtype, dx, at, load(s->dtype, dx, at) - g);
+      const int64_t at = origin(s, i + j) + label[j] * s->inner;
+      store(s->dtype, dx, at, load(s->dtype, dx, at) - g[j]);
     }
   }
 }

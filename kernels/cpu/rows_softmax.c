@@ -15,10 +15,10 @@
 #define SUFFIX f64
 #include "kernels/cpu/softmax_rows.inc"
 
-#define ENTRY(sfx)                                                        \
-  {                                                                       \
-    row_##sfx, columns_##sfx, row_backward_##sfx, columns_backward_##sfx, \
-        row_sum_##sfx, columns_sum_##sfx, scale_##sfx                     \
+#define ENTRY(sfx)                                                             \
+  {                                                                            \
+    row_##sfx, columns_##sfx, row_backward_##sfx, columns_backward_##sfx,      \
+        row_sum_##sfx, columns_sum_##sfx, row_scale_##sfx, columns_scale_##sfx \
   }
 
 const mt_softmax_pair MT_ISA_NAME(mt_softmax) = {ENTRY(f32), ENTRY(f64)};

@@ -21,8 +21,9 @@ typedef struct mt_softmax_loops {
   void (*row_sum)(int64_t n, const void *x, double *largest, double *log_sum);
   void (*columns_sum)(int64_t n, int64_t step, int64_t width, const void *x,
                       double *largest, double *log_sum);
-  /* x[i * step] *= factor */
-  void (*scale)(int64_t n, int64_t step, double factor, void *x);
+  void (*row_scale)(int64_t n, double factor, void *x);
+  void (*columns_scale)(int64_t n, int64_t step, int64_t width, const double *factor,
+                        void *x);
 } mt_softmax_loops;
 
 typedef struct mt_softmax_pair {
