@@ -10,8 +10,8 @@ return {
     "calling 'exp_' on bad self (in place: a int64 tensor cannot hold a float32 "
       .. "result)" },
   { "mt.ones(1):expand(4):add_(1)",
-    "calling 'add_' on bad self (in place: elements of shape [4] share memory; "
-      .. "clone it first)" },
+    "calling 'add_' on bad self (in place: elements of shape [4] share memory, as "
+      .. "those of an expanded tensor do; clone it first)" },
   { "mt.ones({2}, {requires_grad = true}):add_(1)",
     "calling 'add_' on bad self (a leaf that requires grad cannot be changed in "
       .. "place while recording is on)" },

@@ -1,13 +1,15 @@
 -- spec/support/errors/views.lua: wrong calls and what they say: views.
 return {
   { "mt.zeros(3, 4):view(5, -1)",
-    "view: shape [3, 4] of 12 elements does not fit shape [5, -1]" },
+    "bad argument #1 to 'view' (shape [3, 4] of 12 elements does not fit shape "
+      .. "[5, -1])" },
   { "mt.zeros(3, 4):view(5, 3)",
-    "view: shape [3, 4] of 12 elements does not fit shape [5, 3]" },
+    "bad argument #1 to 'view' (shape [3, 4] of 12 elements does not fit shape "
+      .. "[5, 3])" },
   { "mt.zeros(3, 4):view(-1, -1)",
-    "view: shape [-1, -1]: only one size can be -1" },
+    "bad argument #1 to 'view' (shape [-1, -1]: only one size can be -1)" },
   { "mt.zeros(3, 4):view(-2, 6)",
-    "view: shape [-2, 6]: a size is negative" },
+    "bad argument #1 to 'view' (shape [-2, 6]: a size is negative)" },
   { 'mt.zeros(3, 4):view("a")',
     "bad argument #1 to 'view' (shape: integer or list of integers expected, got "
       .. "string)" },
@@ -21,7 +23,8 @@ return {
     "calling 'view' on bad self (shape [4, 3] with these strides cannot be seen "
       .. "as [12] without a copy: use reshape)" },
   { "mt.zeros(0, 3):reshape(0, -1)",
-    "reshape: shape [0, 3] of 0 elements does not fit shape [0, -1]" },
+    "bad argument #1 to 'reshape' (shape [0, 3] of 0 elements does not fit shape "
+      .. "[0, -1])" },
   { "mt.zeros(3, 4):narrow(3, 1, 1)",
     "bad argument #1 to 'narrow' (dim 3 is out of range for shape [3, 4]: 1 .. 2 "
       .. "or -2 .. -1)" },

@@ -1,0 +1,250 @@
+-- spec/index_model_spec.lua: random keys on random shapes, against a model in plain Lua
+-- that knows only positions: what t[key] reads, what t[key] = value writes, and the
+-- gradients of both. MYTENSOR_INDEX_SEED repeats a run.
+
+local mt = require "mytensor"
+
+local CASES = 400
+local DTYPES = { "int64", "int32", "int16", "uint8", "float32" }
+
+local SEED = tonumber(os.getenv "MYTENSOR_INDEX_SEED") or os.time()
+
+local rand = math.random
+local function coin() return rand(2) == 1 end
+
+local function product(shape)
+  local p = 1
+  for _, size in ipairs(shape) do p = p * size end
+  return p
+end
+
+-- Every position of a shape, from 0, in row-major order.
+local function positions(shape)
+  local list = {}
+  for e = 0, product(shape) - 1 do
+    local position, rest = {}, e
+    for d = #shape, 1, -1 do
+      position[d] = rest % shape[d]
+      rest = rest // shape[d]
+    end
+    list[#list + 1] = position
+  end
+  return list
+end
+
+-- The elements of a tensor, row-major.
+local function flat(t)
+  local list = {}
+  local function walk(v)
+    if type(v) ~= "table" then
+      list[#list + 1] = v
+    else
+      for _, w in ipairs(v) do walk(w) end
+    end
+  end
+  walk(t:totable())
+  return list
+end
+
+local function describe_key(k)
+  if mt.is_tensor(k) then
+    local values, shape = describe_key(flat(k)), describe_key(k:shape())
+    return ("%s%s of %s"):format(k:dtype(), values, shape)
+  elseif type(k) == "table" then
+    local parts = {}
+    for i, v in ipairs(k) do parts[i] = describe_key(v) end
+    return "{" .. table.concat(parts, ", ") .. "}"
+  end
+  return tostring(k)
+end
+
+-- A vector of values in a shape, also of none.
+local function tensor_of(values, shape, dtype)
+  if #values == 0 then return mt.zeros(shape, { dtype = dtype }) end
+  return mt.tensor(values, { dtype = dtype }):reshape(shape)
+end
+
+-- Each maker gives an item of a key; what it selects, a list of positions within the
+-- dims that it stands for; the result's dims in their place; how many dims that is.
+
+local function integer(size)
+  local i = rand(size)
+  return coin() and i or i - size - 1, { { i - 1 } }, {}, 1
+end
+
+local function range(size)
+  local item, selected = {}, {}
+  local from, to, step = 1, size, 1
+  if size > 0 and rand(3) > 1 then
+    from = rand(size)
+    to = rand(from - 1, size)
+    item[1] = coin() and from or from - size - 1
+    item[2] = to > 0 and coin() and to - size - 1 or to
+    if coin() then
+      step = rand(3)
+      item[3] = step
+    elseif from == to and coin() then
+      item[2] = nil
+    end
+  end
+  for i = from, to, step do selected[#selected + 1] = { i - 1 } end
+  return item, selected, { #selected }, 1
+end
+
+local function index_tensor(size)
+  local shape, values, selected = {}, {}, {}
+  for d = 1, rand(0, 2) do shape[d] = rand(0, 3) end
+  local dtype = DTYPES[rand(#DTYPES)]
+  for i = 1, product(shape) do
+    local at = rand(size)
+    values[i] = (dtype == "uint8" or coin()) and at or at - size - 1
+    selected[i] = { at - 1 }
+  end
+  return tensor_of(values, shape, dtype), selected, shape, 1
+end
+
+local function mask(shape)
+  local values, selected = {}, {}
+  for i, position in ipairs(positions(shape)) do
+    values[i] = coin()
+    if values[i] then selected[#selected + 1] = position end
+  end
+  return tensor_of(values, shape, "bool"), selected, { #selected }, #shape
+end
+
+-- A key for shape, and what it selects in each group of dims.
+local function random_key(shape)
+  local key, groups, d, used = {}, {}, 1, false
+  while d <= #shape do
+    local size, what = shape[d], rand(8)
+    local item, selected, dims, n
+    if rand(5) == 1 then
+      break
+    elseif what <= 2 and size > 0 then
+      item, selected, dims, n = integer(size)
+    elseif what <= 5 or used then
+      item, selected, dims, n = range(size)
+    elseif what == 6 and size > 0 then
+      item, selected, dims, n = index_tensor(size)
+      used = true
+    else
+      item, selected, dims, n = mask { table.unpack(shape, d, rand(d, #shape)) }
+      used = true
+    end
+    key[#key + 1] = item
+    groups[#groups + 1] = { selected = selected, dims = dims }
+    d = d + n
+  end
+  for rest = d, #shape do
+    local whole = { shape[rest] }
+    groups[#groups + 1] = { selected = positions(whole), dims = whole }
+  end
+  local alone = #key == 1 and (math.type(key[1]) or mt.is_tensor(key[1]))
+  return alone and coin() and key[1] or key, groups
+end
+
+-- Places from 1 in the row-major order of shape, and the result's shape.
+local function expected(shape, groups)
+  local tuples, dims = { {} }, {}
+  for _, group in ipairs(groups) do
+    local longer = {}
+    for _, tuple in ipairs(tuples) do
+      for _, position in ipairs(group.selected) do
+        local t = { table.unpack(tuple) }
+        longer[#longer + 1] = table.move(position, 1, #position, #t + 1, t)
+      end
+    end
+    tuples = longer
+    table.move(group.dims, 1, #group.dims, #dims + 1, dims)
+  end
+  local places, seen, twice = {}, {}, false
+  for i, tuple in ipairs(tuples) do
+    local e = 0
+    for d, size in ipairs(shape) do e = e * size + tuple[d] end
+    places[i] = e + 1
+    twice = twice or seen[e] ~= nil
+    seen[e] = true
+  end
+  return places, dims, twice
+end
+
+-- 1, 2, 3, ... in a shape, sometimes over memory in another order.
+local function numbered(shape)
+  local n = product(shape)
+  local x = mt.arange(1, n + 1):reshape(shape)
+  if #shape < 2 or coin() then return x end
+  local a = rand(#shape - 1)
+  return x:transpose(a, a + 1):contiguous():transpose(a, a + 1)
+end
+
+local function each_case(check)
+  math.randomseed(SEED)
+  for case = 1, CASES do
+    local shape = {}
+    for d = 1, rand(0, 4) do shape[d] = rand(case % 7 == 0 and 0 or 1, 4) end
+    local key, groups = random_key(shape)
+    local places, dims, twice = expected(shape, groups)
+    local ok, err = xpcall(check, debug.traceback, shape, key, places, dims, twice)
+    if not ok then
+      error(("seed %d, case %d: shape %s, key %s: %s"):format(SEED, case,
+        describe_key(shape), describe_key(key), tostring(err)), 0)
+    end
+  end
+end
+
+describe("random keys", function()
+  it("read what they select", function()
+    each_case(function(shape, key, places, dims)
+      local y = numbered(shape)[key]
+      local want = {}
+      for i, place in ipairs(places) do want[i] = place + 0.0 end
+      assert.same(dims, y:shape())
+      assert.same(want, flat(y))
+    end)
+  end)
+
+  it("write where they select", function()
+    each_case(function(shape, key, places, dims, twice)
+      local x, want = numbered(shape), {}
+      for i = 1, product(shape) do want[i] = i + 0.0 end
+      local value = -7
+      if not twice and coin() then
+        value = mt.arange(1, #places + 1):neg():reshape(dims)
+        if coin() then value = value:to("int64") end
+        for i, place in ipairs(places) do want[place] = -i + 0.0 end
+      else
+        for _, place in ipairs(places) do want[place] = -7.0 end
+      end
+      x[key] = value
+      assert.same(want, flat(x))
+    end)
+  end)
+
+  it("send the gradient of reading back", function()
+    each_case(function(shape, key, places, dims)
+      local x, want = numbered(shape):clone(), {}
+      x.requires_grad = true
+      for i = 1, product(shape) do want[i] = 0.0 end
+      for i, place in ipairs(places) do want[place] = want[place] + i end
+      local weights = mt.arange(1, #places + 1):reshape(dims);
+      (x[key] * weights):sum():backward()
+      assert.same(want, flat(x.grad))
+    end)
+  end)
+
+  it("send the gradient of writing to what was written", function()
+    each_case(function(shape, key, places, dims, twice)
+      if twice then return end
+      local x, value = numbered(shape):clone(), mt.zeros(dims)
+      x.requires_grad, value.requires_grad = true, true
+      local y = x * 1
+      y[key] = value;
+      (y * numbered(shape)):sum():backward()
+      local dx, dvalue = {}, {}
+      for i = 1, product(shape) do dx[i] = i + 0.0 end
+      for i, place in ipairs(places) do dx[place], dvalue[i] = 0.0, place + 0.0 end
+      assert.same(dx, flat(x.grad))
+      assert.same(dvalue, flat(value.grad))
+    end)
+  end)
+end)
