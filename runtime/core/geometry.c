@@ -180,7 +180,8 @@ mt_status mt_infer_shape(int64_t numel, int ndim, int64_t *shape, const mt_view 
       unknown = d;
     else if (shape[d] < 0)
       return mt_fail_arg(MT_ESHAPE, 2, "shape %s: %s", mt_shape_text(ndim, shape),
-                     shape[d] == -1 ? "only one size can be -1" : "a size is negative");
+                         shape[d] == -1 ? "only one size can be -1"
+                                        : "a size is negative");
     else
       overflow |= __builtin_mul_overflow(known, shape[d], &known);
   }
@@ -188,7 +189,7 @@ mt_status mt_infer_shape(int64_t numel, int ndim, int64_t *shape, const mt_view 
     shape[unknown] = numel / known;
   else if (unknown >= 0 || overflow || known != numel)
     return mt_fail_arg(MT_ESHAPE, 2, "shape %s of %lld elements does not fit shape %s",
-                   mt_view_text(of), (long long)numel, mt_shape_text(ndim, shape));
+                       mt_view_text(of), (long long)numel, mt_shape_text(ndim, shape));
   return MT_OK;
 }
 
