@@ -3,36 +3,55 @@
 #include "kernels/cpu/tables.h"
 #include "kernels/words.h"
 
-#define LANES 16 /* blocks computed side by side */
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+/* Four blocks side by side, one in each 64-bit lane; only the low halves count. */
+typedef uint64_t lanes __attribute__((vector_size(32)));
+typedef uint32_t halves __attribute__((vector_size(32)));
+#define EACH(x) ((lanes){} + (uint64_t)(x))
+#ifdef __AVX2__
+#define LOW_PRODUCT(a, b) (lanes) _mm256_mul_epu32((__m256i)(a), (__m256i)(b))
+#else
+#define LOW_PRODUCT(a, b) ((a)&0xffffffffu) * ((b)&0xffffffffu)
+#endif
+#define GROUPS 2 /* of lanes: their multiplications overlap */
+#define BLOCKS (4 * GROUPS)
 
 /* n blocks from q on: 4 n words. */
 static void words_row(uint64_t seed, uint64_t p, uint64_t q, int64_t n,
                       uint32_t *word) {
+  static const halves low = {0, 8, 2, 10, 4, 12, 6, 14};
+  static const lanes first = {0, 4, 1, 5}, last = {2, 6, 3, 7};
+  const lanes m0 = EACH(MT_PHILOX_M0), m1 = EACH(MT_PHILOX_M1);
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES, q += LANES) {
-    uint32_t c0[LANES], c1[LANES], c2[LANES], c3[LANES];
+  for (; i + BLOCKS <= n; i += BLOCKS, q += BLOCKS, word += 4 * BLOCKS) {
+    lanes c0[GROUPS], c1[GROUPS], c2[GROUPS], c3[GROUPS];
     uint32_t k0 = (uint32_t)seed, k1 = (uint32_t)(seed >> 32);
-    for (int j = 0; j < LANES; j++) {
-      c0[j] = (uint32_t)p, c1[j] = (uint32_t)(p >> 32);
-      c2[j] = (uint32_t)(q + (uint64_t)j), c3[j] = (uint32_t)((q + (uint64_t)j) >> 32);
+    for (int g = 0; g < GROUPS; g++) {
+      const uint64_t at = q + 4 * (uint64_t)g;
+      c0[g] = EACH((uint32_t)p), c1[g] = EACH(p >> 32);
+      c2[g] = (lanes){at, at + 1, at + 2, at + 3}, c3[g] = c2[g] >> 32;
     }
     for (int round = 0; round < MT_PHILOX_ROUNDS; round++) {
-      for (int j = 0; j < LANES; j++) {
-        const uint64_t a = (uint64_t)MT_PHILOX_M0 * c0[j];
-        const uint64_t b = (uint64_t)MT_PHILOX_M1 * c2[j];
-        c0[j] = (uint32_t)(b >> 32) ^ c1[j] ^ k0;
-        c2[j] = (uint32_t)(a >> 32) ^ c3[j] ^ k1;
-        c1[j] = (uint32_t)b;
-        c3[j] = (uint32_t)a;
+      for (int g = 0; g < GROUPS; g++) {
+        const lanes a = LOW_PRODUCT(c0[g], m0), b = LOW_PRODUCT(c2[g], m1);
+        c0[g] = (b >> 32) ^ c1[g] ^ EACH(k0);
+        c2[g] = (a >> 32) ^ c3[g] ^ EACH(k1);
+        c1[g] = b, c3[g] = a;
       }
       k0 += MT_PHILOX_W0, k1 += MT_PHILOX_W1;
     }
-    for (int j = 0; j < LANES; j++) {
-      word[4 * (i + j)] = c0[j], word[4 * (i + j) + 1] = c1[j];
-      word[4 * (i + j) + 2] = c2[j], word[4 * (i + j) + 3] = c3[j];
+    for (int g = 0; g < GROUPS; g++) { /* words 0 and 1, words 2 and 3 of each block */
+      const lanes x = (lanes)__builtin_shuffle((halves)c0[g], (halves)c1[g], low);
+      const lanes y = (lanes)__builtin_shuffle((halves)c2[g], (halves)c3[g], low);
+      const lanes s = __builtin_shuffle(x, y, first), t = __builtin_shuffle(x, y, last);
+      memcpy(word + 16 * g, &s, sizeof s);
+      memcpy(word + 16 * g + 8, &t, sizeof t);
     }
   }
-  for (; i < n; i++, q++) mt_philox(seed, p, q, word + 4 * i);
+  for (; i < n; i++, q++, word += 4) mt_philox(seed, p, q, word);
 }
 
 static void uniform_f32(int64_t n, const uint32_t *word, int bits, float lo, float hi,
