@@ -145,4 +145,4 @@ static mt_status logsumexp_run(mt_grad_call *call) {
   return c->status;
 }
 
-const mt_grad_rule mt_grad_logsumexp = {1u << 0, 0, logsumexp_run};
+const mt_grad_rule mt_grad_logsumexp = {1u << 0, 1u << 0, logsumexp_run};
