@@ -243,6 +243,12 @@ static void merge_range(void *context, int64_t lo, int64_t hi) { /* kept */
   }
 }
 
+/* Only these care in which order the elements come. */
+static bool counts_positions(int op) {
+  return op == MT_OP_argmax || op == MT_OP_argmin || op == MT_OP__max_dim ||
+         op == MT_OP__min_dim;
+}
+
 /* Part x and the outputs into kept and folded dims. */
 static void split_dims(const mt_call *call, const mt_attr *dims, mt_space *kept,
                        mt_space *folded) {
@@ -273,7 +279,7 @@ static void split_dims(const mt_call *call, const mt_attr *dims, mt_space *kept,
     }
   const mt_view *const fold_arg = &f;
   mt_space_make(kept, 3, arg, false);
-  mt_space_make(folded, 1, &fold_arg, true);
+  mt_space_make(folded, 1, &fold_arg, counts_positions(call->op));
 }
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
