@@ -53,7 +53,8 @@ bool mtl_get_ints(lua_State *L, int index, int *n, int64_t *x, mtl_text *e) {
     lua_pop(L, 1);
     if (!ok) return mtl_say(e, "[%d]: %.300s", i + 1, why.s);
   }
-  return true;
+  if (mtl_count_keys(L, index, *n + 1) == *n) return true;
+  return mtl_say(e, "a list of integers has keys that are no positions, or holes");
 }
 
 bool mtl_get_dtype(lua_State *L, int index, mt_dtype *d, mtl_text *e) {
@@ -116,6 +117,20 @@ bool mtl_is_options(lua_State *L, int index) {
     }
   }
   return false;
+}
+
+int mtl_count_keys(lua_State *L, int index, int most) {
+  int n = 0;
+  index = lua_absindex(L, index);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    if (++n == most) {
+      lua_pop(L, 1);
+      break;
+    }
+  }
+  return n;
 }
 
 /* ---- checks that raise ---- */

@@ -35,5 +35,7 @@ void mtl_open_split(lua_State *L);
 
 /* Is the value at index a table with a string key? */
 bool mtl_is_options(lua_State *L, int index);
+/* How many keys a table has; counts up to most. */
+int mtl_count_keys(lua_State *L, int index, int most);
 
 #endif

@@ -54,6 +54,13 @@ static const char *wanted(mt_param_type type) {
   }
 }
 
+/* May a number stand for this input? */
+static bool takes_number(const mt_opinfo *op, int k) {
+  if (op->param[k].type != MT_PARAM_INPUT) return false;
+  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where ||
+         (op->op == MT_OP_masked_fill && k == 2);
+}
+
 static int raise_type(const call *c, int k, const char *got) {
   const mt_param *p = &c->op->param[k];
   const bool input = p->type <= MT_PARAM_LIST || c->named[k];
@@ -61,8 +68,8 @@ static int raise_type(const call *c, int k, const char *got) {
   if (strcmp(got, "freed tensor") == 0) {
     return raise_param(c, k, "the tensor was freed");
   }
-  mtl_say(&e, "%s%s%s expected, got %s", input ? "" : p->name, input ? "" : ": ",
-          wanted(p->type), got);
+  mtl_say(&e, "%s%s%s%s expected, got %s", input ? "" : p->name, input ? "" : ": ",
+          wanted(p->type), k > 0 && takes_number(c->op, k) ? " or number" : "", got);
   return raise_param(c, k, e.s);
 }
 
@@ -179,13 +186,6 @@ static void place_arguments(call *c) {
 
 /* ---- inputs ---- */
 
-/* May a number stand for this input? */
-static bool takes_number(const mt_opinfo *op, int k) {
-  if (op->param[k].type != MT_PARAM_INPUT) return false;
-  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where ||
-         (op->op == MT_OP_masked_fill && k == 2);
-}
-
 static bool is_number(lua_State *L, int index) {
   return lua_type(L, index) == LUA_TNUMBER || lua_type(L, index) == LUA_TBOOLEAN;
 }
@@ -203,6 +203,9 @@ static void prepare_inputs(call *c, bool inplace) {
       const lua_Unsigned n = lua_rawlen(L, c->at[k]);
       if (n == 0) raise_param(c, k, "list of tensors expected, got an empty table");
       if (n > INT_MAX) raise_param(c, k, "too many tensors");
+      if (mtl_is_options(L, c->at[k])) {
+        raise_param(c, k, "options and list items in one table");
+      }
       c->in = lua_newuserdatauv(L, (size_t)n * sizeof *c->in, 0);
       c->nin = (int)n;
       return;

@@ -82,6 +82,13 @@ mt_status mt_plan_dtype(mt_context *ctx, const mt_opinfo *op, int nin,
   return check_class(op, dtype, ctx);
 }
 
+/* Where input i stands among the parameters, from 1: attributes may come before it. */
+static int input_arg(const mt_opinfo *op, int i) {
+  for (int k = 0; k < op->nparams; k++)
+    if (op->param[k].type <= MT_PARAM_OPTIONAL && op->param[k].slot == i) return k + 1;
+  return 0;
+}
+
 mt_status mt_plan_device(const mt_opinfo *op, int nin, mt_tensor *const *in,
                          mt_device *device) {
   int first = -1;
@@ -98,7 +105,7 @@ mt_status mt_plan_device(const mt_opinfo *op, int nin, mt_tensor *const *in,
     else {
       char one[16];
       strcpy(one, mt_device_name(*device));
-      return mt_fail_arg(MT_EDEVICE, op->list ? 1 : i + 1,
+      return mt_fail_arg(MT_EDEVICE, op->list ? 1 : input_arg(op, i),
                          "tensors on %s and on %s; move one with :to(device)", one,
                          mt_device_name(d));
     }

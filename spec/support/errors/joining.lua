@@ -1,6 +1,8 @@
 -- spec/support/errors/joining.lua: wrong calls and what they say: joining, splitting
 -- and repeating.
 return {
+  { "mt.cat{mt.zeros(2), dim = 1}",
+    "bad argument #1 to 'cat' (options and list items in one table)" },
   { "mt.cat({})",
     "bad argument #1 to 'cat' (list of tensors expected, got an empty table)" },
   { "mt.cat(mt.zeros(2), mt.zeros(2))",

@@ -1,5 +1,8 @@
 -- spec/support/errors/reductions.lua: wrong calls and what they say: reductions.
 return {
+  { "mt.zeros(2):sum({[{}] = 1})",
+    "bad argument #1 to 'sum' (dim: a list of integers has keys that are no "
+      .. "positions, or holes)" },
   { "mt.zeros(2, 3):sum(3)",
     "bad argument #1 to 'sum' (dim 3 is out of range for shape [2, 3]: 1 .. 2 or "
       .. "-2 .. -1)" },
