@@ -5,7 +5,7 @@ local mt = require "mytensor"
 local tensors = require "spec.support.tensors"
 local random_ops = require "spec.support.random_ops"
 
-local N = 20000
+local N = os.getenv "MYTENSOR_GC_STRESS" == "1" and 4000 or 20000
 
 -- draw(n, dtype) for each op, with the range and the moments that it should have.
 local draws = {
