@@ -2936,16 +2936,18 @@ function mt.nn.utils.clip_grad_norm_(parameters, max_norm) end
 ---@param limit number
 function mt.nn.utils.clip_grad_value_(parameters, limit) end
 
---- Characters in a line, as far as the environment tells.
----@return integer
-function mt.utils.columns() end
-
 --- Count the guesses by class.
 ---@param labels mytensor.Tensor (N), the truth, 1..classes
 ---@param guesses mytensor.Tensor (N), 1..classes
 ---@param classes integer
 ---@return mytensor.Tensor (classes, classes) int64: how often i was taken for j
-function mt.utils.count(labels, guesses, classes) end
+function mt.utils.confusion(labels, guesses, classes) end
+
+--- The matrix as text: a line a class of the truth, with its share of right guesses.
+---@param counts mytensor.Tensor as `confusion` gives it
+---@param names string[] of the classes
+---@return string
+function mt.utils.confusion_text(counts, names) end
 
 --- Draw grey images side by side: by half blocks in 256 colours on a terminal with
 --- UTF-8, else by characters that grow darker.
@@ -2954,15 +2956,11 @@ function mt.utils.count(labels, guesses, classes) end
 ---@return string lines
 function mt.utils.draw_images(images, options) end
 
---- Is standard output a terminal that moves its cursor?
----@return boolean
-function mt.utils.interactive() end
-
 --- The options of a script. `--help` shows them and ends it; what can't be understood
 --- is reported and ends it with exit status 2.
 ---@param args string[] usually `arg`
 ---@param usage string the first line of the help
----@param declared table[] as for `parse`
+---@param declared table[] as for `parse_options`
 ---@return table name -> value
 function mt.utils.options(args, usage, declared) end
 
@@ -2971,17 +2969,7 @@ function mt.utils.options(args, usage, declared) end
 ---@param declared table[] each { name, type, default or nil, text }; the types are "integer", "number", "string", "boolean"
 ---@return table? name -> value; .help is true after --help; nil if something is wrong
 ---@return string? message
-function mt.utils.parse(args, declared) end
-
---- The matrix as text: a line a class of the truth, with its share of right guesses.
----@param counts mytensor.Tensor as `count` gives it
----@param names string[] of the classes
----@return string
-function mt.utils.text(counts, names) end
-
---- Does the locale say that text is UTF-8?
----@return boolean
-function mt.utils.utf8() end
+function mt.utils.parse_options(args, declared) end
 
 --- Batches of a dataset, in a new random order each time with `shuffle`:
 ---
@@ -3299,7 +3287,7 @@ function Module:double() end
 
 --- What stands between the parentheses in `tostring`: for subclasses to define.
 ---@return string
-function Module.extra_repr() end
+function Module:extra_repr() end
 
 --- The tree: one line a module.
 function Module:__tostring() end
@@ -3317,7 +3305,7 @@ mt.nn.ReLU = ReLU
 
 ---@param x mytensor.Tensor any shape
 ---@return mytensor.Tensor the same shape
-function ReLU.forward(_, x) end
+function ReLU:forward(x) end
 
 --- A chain: each module takes what the one before gave. `seq[i]` is the i-th, `#seq`
 --- their number, `seq[i] = module` replaces one or, at `#seq + 1`, appends.
@@ -3340,7 +3328,7 @@ mt.nn.Sigmoid = Sigmoid
 
 ---@param x mytensor.Tensor any shape
 ---@return mytensor.Tensor the same shape
-function Sigmoid.forward(_, x) end
+function Sigmoid:forward(x) end
 
 ---@class mytensor.nn.Softmax: mytensor.nn.Module
 ---@overload fun(dim?: integer): mytensor.nn.Softmax
@@ -3357,15 +3345,19 @@ mt.nn.Tanh = Tanh
 
 ---@param x mytensor.Tensor any shape
 ---@return mytensor.Tensor the same shape
-function Tanh.forward(_, x) end
+function Tanh:forward(x) end
 
 --- Steps by the running mean of the gradients over the root of that of their squares.
 --- The weight decay is added to the gradient. As PyTorch's Adam.
+---
+--- `Adam(parameters, options)`: as Optimiser; the options are lr = 1e-3,
+--- betas = {0.9, 0.999}, epsilon = 1e-8, weight_decay = 0.
 ---@class mytensor.optim.Adam: mytensor.optim.Optimiser
 local Adam = {}
 mt.optim.Adam = Adam
 
 --- Each step also shrinks the parameter by lr * weight_decay. As PyTorch's AdamW.
+--- weight_decay is 0.01 by default, the other options are Adam's.
 ---@class mytensor.optim.AdamW: mytensor.optim.Adam
 local AdamW = {}
 mt.optim.AdamW = AdamW
@@ -3413,6 +3405,9 @@ function Optimiser:__tostring() end
 --- p <- p - lr * v with v <- momentum * v + (1 - dampening) * (g + weight_decay * p).
 --- The first step of a parameter starts v without dampening. With nesterov the step
 --- uses g + momentum * v (Sutskever et al., ICML 2013). As PyTorch's SGD.
+---
+--- `SGD(parameters, options)`: as Optimiser; the options are lr (no default), momentum
+--- = 0, dampening = 0, weight_decay = 0, nesterov = false.
 ---@class mytensor.optim.SGD: mytensor.optim.Optimiser
 local SGD = {}
 mt.optim.SGD = SGD
