@@ -20,7 +20,7 @@
 
 /* glibc serves these in vectors, at most 4 units in the last place off, but its own
 ** header says so only under -ffast-math, which spoils NaN and infinities. */
-#if defined __GNUC__ && !defined __clang__ && !defined __CUDACC__ && \
+#if defined __GNUC__ && !defined __clang__ && !defined __cplusplus && \
     defined __x86_64__ && defined __GLIBC__
 #define MT_VECTOR_1(name)                                          \
   __attribute__((simd("notinbranch"), const)) double name(double); \
@@ -115,65 +115,61 @@ MT_WORDS_FLOAT(double, f64, )
 /* clang-format on */
 
 /* ---- integers, and bool as bytes of 0 and 1 -----------------------------------------
-** U: the unsigned type; bits: how many b of shl and shr may count. */
-#define MT_WORDS_INT(T, s, U, bits)                                                 \
-  MT_WORDS_ALL(T, s)                                                                \
-  MT_WORD_FN T mt_abs_##s(T x) { return (T)(x < 0 ? -x : x); }                      \
-  MT_WORD_FN T mt_sign_##s(T x) { return (T)((x > 0) - (x < 0)); }                  \
-  MT_WORD_FN T mt_floor_##s(T x) { return x; }                                      \
-  MT_WORD_FN T mt_ceil_##s(T x) { return x; }                                       \
-  MT_WORD_FN T mt_round_##s(T x) { return x; }                                      \
-  MT_WORD_FN T mt_trunc_##s(T x) { return x; }                                      \
-  MT_WORD_FN int mt_isinf_##s(T x) { return (void)x, 0; }                           \
-  MT_WORD_FN int mt_isfinite_##s(T x) { return (void)x, 1; }                        \
-  MT_WORD_FN T mt_fmod_##s(T a, T b) {                                              \
-    return (T)(b == 0 || (b < 0 && b == (T)-1) ? 0 : a % b);                        \
-  }                                                                                 \
-  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                         \
-    const T m = mt_fmod_##s(a, b);                                                  \
-    return (T)(m != 0 && (m < 0) != (b < 0) ? m + b : m);                           \
-  }                                                                                 \
-  MT_WORD_FN T mt_floordiv_##s(T a, T b) {                                          \
-    if (b == 0) return 0;                                                           \
-    if (b < 0 && b == (T)-1) return (T)-a;                                          \
-    const T q = (T)(a / b);                                                         \
-    return (T)(q * b != a && (a < 0) != (b < 0) ? q - 1 : q);                       \
-  }                                                                                 \
-  MT_WORD_FN T mt_pow_##s(T a, T b) {                                               \
-    if (b < 0) return (T)(a == 1 ? 1 : a < 0 && a == (T)-1 ? (b & 1 ? -1 : 1) : 0); \
-    U base = (U)a, y = 1;                                                           \
-    for (U e = (U)b; e != 0; e = (U)(e >> 1)) {                                     \
-      if (e & 1) y = (U)(y * base);                                                 \
-      base = (U)(base * base);                                                      \
-    }                                                                               \
-    return (T)y;                                                                    \
-  }                                                                                 \
-  MT_WORD_FN T mt_band_##s(T a, T b) { return (T)(a & b); }                         \
-  MT_WORD_FN T mt_bor_##s(T a, T b) { return (T)(a | b); }                          \
-  MT_WORD_FN T mt_bxor_##s(T a, T b) { return (T)(a ^ b); }                         \
-  MT_WORD_FN T mt_bnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }            \
-  MT_WORD_FN T mt_shl_##s(T a, T b) {                                               \
-    return (T)(b >= 0 && b < bits ? (U)((U)a << (b & (bits - 1))) : 0);             \
-  }                                                                                 \
-  MT_WORD_FN T mt_shr_##s(T a, T b) {                                               \
-    return (T)(b >= 0 && b < bits ? a >> (b & (bits - 1)) : a < 0 ? -1 : 0);        \
+** U: the unsigned type; bits: how many b of shl and shr may count; below(x): is x less
+** than 0, which for unsigned types is not even asked. */
+#define MT_WORD_BELOW(x) ((x) < 0)
+#define MT_WORD_NEVER(x) 0
+#define MT_WORDS_INT(T, s, U, bits, below)                                         \
+  MT_WORDS_ALL(T, s)                                                               \
+  MT_WORD_FN T mt_abs_##s(T x) { return (T)(below(x) ? -x : x); }                  \
+  MT_WORD_FN T mt_sign_##s(T x) { return (T)((x > 0) - below(x)); }                \
+  MT_WORD_FN T mt_floor_##s(T x) { return x; }                                     \
+  MT_WORD_FN T mt_ceil_##s(T x) { return x; }                                      \
+  MT_WORD_FN T mt_round_##s(T x) { return x; }                                     \
+  MT_WORD_FN T mt_trunc_##s(T x) { return x; }                                     \
+  MT_WORD_FN int mt_isinf_##s(T x) { return (void)x, 0; }                          \
+  MT_WORD_FN int mt_isfinite_##s(T x) { return (void)x, 1; }                       \
+  MT_WORD_FN T mt_fmod_##s(T a, T b) {                                             \
+    return (T)(b == 0 || (below(b) && b == (T)-1) ? 0 : a % b);                    \
+  }                                                                                \
+  MT_WORD_FN T mt_remainder_##s(T a, T b) {                                        \
+    const T m = mt_fmod_##s(a, b);                                                 \
+    return (T)(m != 0 && below(m) != below(b) ? m + b : m);                        \
+  }                                                                                \
+  MT_WORD_FN T mt_floordiv_##s(T a, T b) {                                         \
+    if (b == 0) return 0;                                                          \
+    if (below(b) && b == (T)-1) return (T)-a;                                      \
+    const T q = (T)(a / b);                                                        \
+    return (T)(q * b != a && below(a) != below(b) ? q - 1 : q);                    \
+  }                                                                                \
+  MT_WORD_FN T mt_pow_##s(T a, T b) {                                              \
+    if (below(b)) return (T)(a == 1 ? 1 : a == (T)-1 ? (b & 1 ? -1 : 1) : 0);      \
+    U base = (U)a, y = 1;                                                          \
+    for (U e = (U)b; e != 0; e = (U)(e >> 1)) {                                    \
+      if (e & 1) y = (U)(y * base);                                                \
+      base = (U)(base * base);                                                     \
+    }                                                                              \
+    return (T)y;                                                                   \
+  }                                                                                \
+  MT_WORD_FN T mt_band_##s(T a, T b) { return (T)(a & b); }                        \
+  MT_WORD_FN T mt_bor_##s(T a, T b) { return (T)(a | b); }                         \
+  MT_WORD_FN T mt_bxor_##s(T a, T b) { return (T)(a ^ b); }                        \
+  MT_WORD_FN T mt_bnot_##s(T x) { return (T)(bits == 1 ? x == 0 : ~x); }           \
+  MT_WORD_FN T mt_shl_##s(T a, T b) {                                              \
+    return (T)(!below(b) && b < bits ? (U)((U)a << (b & (bits - 1))) : 0);         \
+  }                                                                                \
+  MT_WORD_FN T mt_shr_##s(T a, T b) {                                              \
+    return (T)(!below(b) && b < bits ? a >> (b & (bits - 1)) : below(a) ? -1 : 0); \
   }
 
-#ifdef __GNUC__ /* an unsigned x is never below 0: these functions know that too */
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtype-limits"
-#endif
 /* clang-format off */
-MT_WORDS_INT(int64_t, i64, uint64_t, 64)
-MT_WORDS_INT(int32_t, i32, uint32_t, 32)
-MT_WORDS_INT(int16_t, i16, uint32_t, 16)
-MT_WORDS_INT(int8_t, i8, uint32_t, 8)
-MT_WORDS_INT(uint8_t, u8, uint32_t, 8)
-MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
+MT_WORDS_INT(int64_t, i64, uint64_t, 64, MT_WORD_BELOW)
+MT_WORDS_INT(int32_t, i32, uint32_t, 32, MT_WORD_BELOW)
+MT_WORDS_INT(int16_t, i16, uint32_t, 16, MT_WORD_BELOW)
+MT_WORDS_INT(int8_t, i8, uint32_t, 8, MT_WORD_BELOW)
+MT_WORDS_INT(uint8_t, u8, uint32_t, 8, MT_WORD_NEVER)
+MT_WORDS_INT(uint8_t, b8, uint32_t, 1, MT_WORD_NEVER)
 /* clang-format on */
-#ifdef __GNUC__
-#pragma GCC diagnostic pop
-#endif
 
 #endif
 
@@ -181,7 +177,6 @@ MT_WORDS_INT(uint8_t, b8, uint32_t, 1)
 ** With MT_FORMULAS defined before this header is included (again): each word is that of
 ** SUFFIX, a macro, as is T, that may change from one use to the next. */
 #if defined MT_FORMULAS && !defined MT_FORMULA_WORDS
-/* It takes band and bor for C++ operators: */
 #define MT_FORMULA_WORDS
 #define MT_WORD__(word, s) mt_##word##_##s
 #define MT_WORD_(word, s)  MT_WORD__(word, s)

@@ -40,29 +40,43 @@ static void check_divisors(const mt_call *call) {
   }
 }
 
+/* Squares and reciprocals are the powers that people write, ten times as fast. */
+static int cheaper_power(const mt_view *b) {
+  if (!MT_IS_FLOAT(b->dtype)) return MT_OP_pow;
+  for (int d = 0; d < b->ndim; d++)
+    if (b->stride[d] != 0 && b->shape[d] != 1) return MT_OP_pow;
+  if (mt_cpu_numel(b) == 0) return MT_OP_pow;
+  const double exponent = mt_cpu_load_f64(b->dtype, b->data);
+  return exponent == 2 ? MT_OP_square : exponent == -1 ? MT_OP_reciprocal : MT_OP_pow;
+}
+
 static mt_status elementwise_run(const mt_call *call) {
-  const mt_row row = rows_of(call->in[0]->dtype)[call->op];
+  const int op = call->op == MT_OP_pow ? cheaper_power(call->in[1]) : call->op;
+  const int nin = op == call->op ? call->nin : 1;
+  const mt_row row = rows_of(call->in[0]->dtype)[op];
   if (row == NULL) return MT_EUNSUPPORTED;
-  switch (call->op) {
+  switch (op) {
   case MT_OP_fmod:
   case MT_OP_remainder:
   case MT_OP_floordiv: check_divisors(call); break;
   default: break;
   }
-  return mt_cpu_rows(call, &row, 1, call->out, call->nin, call->in, call->attr, true);
+  return mt_cpu_rows(call, &row, 1, call->out, nin, call->in, call->attr, true);
 }
 
 static mt_status gradient_run(const mt_call *call) {
   const mt_view *first = NULL;
   for (int k = 0; k < call->nout && first == NULL; k++) first = call->out[k];
   if (first == NULL) return MT_OK;
-  const mt_row *rows = first->dtype == MT_F64
-                           ? (*MT_ISA_PICK(mt_gradients_f64))[call->op]
-                           : (*MT_ISA_PICK(mt_gradients_f32))[call->op];
-  for (int k = 0; k < call->nout; k++)
+  int op = call->op, nout = call->nout, nin = call->nin;
+  if (op == MT_OP_pow && call->out[1] == NULL &&
+      cheaper_power(call->in[3]) == MT_OP_square)
+    op = MT_OP_square, nout = 1, nin = 3;
+  const mt_row *rows = first->dtype == MT_F64 ? (*MT_ISA_PICK(mt_gradients_f64))[op]
+                                              : (*MT_ISA_PICK(mt_gradients_f32))[op];
+  for (int k = 0; k < nout; k++)
     if (call->out[k] != NULL && rows[k] == NULL) return MT_EUNSUPPORTED;
-  return mt_cpu_rows(call, rows, call->nout, call->out, call->nin, call->in, call->attr,
-                     true);
+  return mt_cpu_rows(call, rows, nout, call->out, nin, call->in, call->attr, true);
 }
 
 #define DTYPES_FLOAT  MT_FLOAT_MASK
