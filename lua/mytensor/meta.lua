@@ -2056,11 +2056,12 @@ function Tensor:dropout(p, training) end
 ---@return any
 function Tensor:allclose(u, rtol, atol, equal_nan) end
 
---- `y:backward(dy?, opts?)`
+--- `y:backward(dy?, {retain_graph=, create_graph=}?)`
+--- adds the gradient to the grad of each leaf that y was made of. dy is that of y, 1 if y has one element. The graph serves once, unless retain_graph; with create_graph the gradients can be differentiated.
 ---@param dy any
----@param opts any
+---@param options any
 ---@return any
-function Tensor:backward(dy, opts) end
+function Tensor:backward(dy, options) end
 
 --- `x:float(), x:double(), x:half(), x:bfloat16(), x:long(), x:int(), x:short(), x:char(), x:byte(), x:bool()`
 --- x as float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool; upvalues hold the dtype and the name
@@ -2198,6 +2199,7 @@ function Tensor:is_contiguous() end
 function Tensor:is_floating_point() end
 
 --- `x:is_leaf()`
+--- true unless a recorded op made x
 ---@return any
 function Tensor:is_leaf() end
 
@@ -2222,6 +2224,7 @@ function Tensor:ndim() end
 function Tensor:numel() end
 
 --- `handle = x:register_hook(function(g) return another_g end)`
+--- called by backward with x's whole gradient, which it may replace
 ---@param g any
 ---@param another_g any
 ---@return any
@@ -2237,12 +2240,13 @@ function Tensor:relu_backward(dy) end
 function Tensor:relu_forward() end
 
 --- `x:remove_hook(handle)`
+--- the hook is called no more
 ---@param handle any
 ---@return any
 function Tensor:remove_hook(handle) end
 
 --- `x:requires_grad_(on?)`
---- gives x
+--- gives x; whether what is made of it shall be recorded
 ---@param on any
 ---@return any
 function Tensor:requires_grad_(on) end
@@ -2351,6 +2355,7 @@ function Tensor:zero_() end
 function Tensor.from_table(t, opts) end
 
 --- `F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...})`
+--- an op with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets the gradient of each result and gives that of each argument. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument.
 ---@param name any
 ---@param options any
 ---@return any
@@ -2456,6 +2461,7 @@ function mt.get_printoptions() end
 function mt.get_rng_state() end
 
 --- `dx = mt.grad(outputs, inputs, {grad_outputs=, retain_graph=, create_graph=, allow_unused=}?)`
+--- the gradients of tensors or lists of them, as a list; no grad is changed. An input that has no part in outputs is an error, or nil with allow_unused.
 ---@param outputs any
 ---@param inputs any
 ---@param options any
@@ -2473,6 +2479,7 @@ function mt.info() end
 function mt.is_deterministic() end
 
 --- `mt.is_grad_enabled()`
+--- are ops recorded?
 ---@return any
 function mt.is_grad_enabled() end
 

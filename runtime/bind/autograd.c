@@ -63,7 +63,10 @@ static void let_go(int n, mt_tensor *const *t) {
 
 /* ---- backward ---- */
 
-/* y:backward(dy?, opts?) */
+/* y:backward(dy?, {retain_graph=, create_graph=}?): adds the gradient to the grad of
+** each leaf that y was made of. dy is that of y, 1 if y has one element. The graph
+** serves once, unless retain_graph; with create_graph the gradients can be
+** differentiated. */
 static int tensor_backward(lua_State *L) {
   mt_context *const ctx = mtl_enter(L);
   mtl_check_tensor(L, 1, "backward");
@@ -164,7 +167,9 @@ static mt_tensor ***push_results(lua_State *L, int n) {
 }
 
 /* dx = mt.grad(outputs, inputs, {grad_outputs=, retain_graph=, create_graph=,
-** allow_unused=}?) */
+** allow_unused=}?): the gradients of tensors or lists of them, as a list; no
+** grad is changed. An input that has no part in outputs is an error, or nil with
+** allow_unused. */
 static int module_grad(lua_State *L) {
   mt_context *const ctx = mtl_enter(L);
   lua_settop(L, 3);
@@ -196,7 +201,7 @@ static int module_grad(lua_State *L) {
 
 /* ---- what a tensor is to autograd ---- */
 
-/* x:requires_grad_(on?) -> x */
+/* x:requires_grad_(on?) -> x; whether what is made of it shall be recorded */
 static int tensor_requires_grad(lua_State *L) {
   mt_tensor *const t = mtl_check_tensor(L, 1, "requires_grad_");
   if (!lua_isnoneornil(L, 2)) luaL_checktype(L, 2, LUA_TBOOLEAN);
@@ -230,7 +235,7 @@ static int tensor_retain_grad(lua_State *L) {
   return 1;
 }
 
-/* x:is_leaf() */
+/* x:is_leaf(): true unless a recorded op made x */
 static int tensor_is_leaf(lua_State *L) {
   lua_pushboolean(L, mt_is_leaf(mtl_check_tensor(L, 1, "is_leaf")));
   return 1;

@@ -44,7 +44,8 @@ static void hook_release(void *user) {
   free(h);
 }
 
-/* handle = x:register_hook(function(g) return another_g end) */
+/* handle = x:register_hook(function(g) return another_g end): called by backward with
+** x's whole gradient, which it may replace */
 static int tensor_register_hook(lua_State *L) {
   mtl_enter(L);
   mtl_check_tensor(L, 1, "register_hook");
@@ -90,13 +91,13 @@ static void remove_hook(lua_State *L, int arg, const char *fname) {
   lua_pop(L, 1);
 }
 
-/* handle:remove() */
+/* handle:remove(): the same as x:remove_hook(handle) */
 static int handle_remove(lua_State *L) {
   remove_hook(L, 1, "remove");
   return 0;
 }
 
-/* x:remove_hook(handle) */
+/* x:remove_hook(handle): the hook is called no more */
 static int tensor_remove_hook(lua_State *L) {
   mtl_check_tensor(L, 1, "remove_hook");
   remove_hook(L, 2, "remove_hook");

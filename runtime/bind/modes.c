@@ -120,7 +120,7 @@ static int module_detect_anomaly(lua_State *L) {
   return run_with(L, &mtl_enter(L)->anomaly, true);
 }
 
-/* mt.is_grad_enabled() */
+/* mt.is_grad_enabled(): are ops recorded? */
 static int module_is_grad_enabled(lua_State *L) {
   lua_pushboolean(L, mtl_context(L)->grad_enabled);
   return 1;
