@@ -378,9 +378,9 @@ static void check_method(lua_State *L, int def, const char *name) {
   lua_setfield(L, -2, name);
 }
 
-/* F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...}): an op with
-** its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets
-** the gradient of each result and gives that of each argument. ctx:save(...) keeps
+/* F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...}): an op
+** with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...)
+** gets the gradient of each result and gives that of each argument. ctx:save(...) keeps
 ** tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument. */
 static int module_function(lua_State *L) {
   const int def = lua_type(L, 1) == LUA_TSTRING ? 2 : 1;
