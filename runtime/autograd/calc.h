@@ -1,5 +1,5 @@
-/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it makes,
-** and remembers the first failure, so that rules read like formulas.
+/* runtime/autograd/calc.h -- writing tensor expressions in C: a calc owns what it
+** makes, and remembers the first failure, so that rules read like formulas.
 **
 **   mt_calc c; mt_calc_begin(&c, ctx);
 **   mt_tensor *y = mt_c2(&c, MT_OP_mul, g, mt_c1(&c, MT_OP_exp, x));

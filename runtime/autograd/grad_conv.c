@@ -1,5 +1,5 @@
-/* runtime/autograd/grad_conv.c -- gradients of conv2d and of its backward ops: each is made
-** of the other two. */
+/* runtime/autograd/grad_conv.c -- gradients of conv2d and of its backward ops: each
+** is made of the other two. */
 #include "runtime/autograd/rules.h"
 
 /* The last two sizes. */

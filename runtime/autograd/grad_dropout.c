@@ -1,5 +1,5 @@
-/* runtime/autograd/grad_dropout.c -- gradients of dropout: the same mask, drawn again from
-** the forward call's place in the random sequence. */
+/* runtime/autograd/grad_dropout.c -- gradients of dropout: the same mask, drawn
+** again from the forward call's place in the random sequence. */
 #include "runtime/autograd/rules.h"
 
 static mt_status dropout_run(mt_grad_call *call) {

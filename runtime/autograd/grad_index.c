@@ -1,11 +1,13 @@
-/* runtime/autograd/grad_index.c -- gradients of the ops that select by an index tensor. */
+/* runtime/autograd/grad_index.c -- gradients of the ops that select by an index
+** tensor. */
 #include "runtime/autograd/rules.h"
 
 static mt_tensor *zeros_like(mt_calc *c, const mt_meta *m) {
   return mt_czeros(c, m->dtype, m->device, m->ndim, m->shape);
 }
 
-/* op(x, dim, index) and op(x, dim, index, src), dim being the call's first attribute. */
+/* op(x, dim, index) and op(x, dim, index, src), dim being the call's first
+** attribute. */
 static mt_tensor *take(const mt_grad_call *call, mt_op op, mt_tensor *x) {
   mt_tensor *const in[] = {x, call->in[1]};
   return mt_ca(call->calc, op, 2, in, 0, 1, call->attr, NULL);
@@ -84,9 +86,9 @@ static mt_status index_add_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_index_add = {2, 0, index_add_run};
 
-/* Which elements of the index are the last ones to name their position? A bool tensor that
-** broadcasts along the dim of ndim dims. Counts 1 .. n, written through the index: who reads
-** its own number back was the last. */
+/* Which elements of the index are the last ones to name their position? A bool
+** tensor that broadcasts along the dim of ndim dims. Counts 1 .. n, written through
+** the index: who reads its own number back was the last. */
 static mt_tensor *last_ones(const mt_grad_call *call, int ndim) {
   mt_calc *const c = call->calc;
   const mt_meta *const x = &call->in_meta[0];

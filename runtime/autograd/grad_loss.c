@@ -1,4 +1,5 @@
-/* runtime/autograd/grad_loss.c -- gradients of nll_loss and cross_entropy, and of those. */
+/* runtime/autograd/grad_loss.c -- gradients of nll_loss and cross_entropy, and of
+** those. */
 #include "runtime/autograd/rules.h"
 
 enum { MEAN, SUM, NONE }; /* reduction: mean|sum|none */

@@ -128,8 +128,9 @@ const mt_grad_rule mt_grad_std = {1u << 0, 1u << 0, std_run};
 
 /* ---- logsumexp ---- */
 
-/* g exp(x - y); 0 where all of x is -inf. Where x is large, y has no digits left for its
-** fraction: dividing by the sum of exp(x - y), which should be 1, makes up for that. */
+/* g exp(x - y); 0 where all of x is -inf. Where x is large, y has no digits left for
+** its fraction: dividing by the sum of exp(x - y), which should be 1, makes up for
+** that. */
 static mt_status logsumexp_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   const mt_reduced r = mt_reduced_of(&call->in_meta[0], &call->attr[0]);

@@ -1,4 +1,5 @@
-/* runtime/autograd/grad_softmax.c -- gradients of softmax and log_softmax, and of those. */
+/* runtime/autograd/grad_softmax.c -- gradients of softmax and log_softmax, and of
+** those. */
 #include "runtime/autograd/rules.h"
 
 static mt_tensor *mul(mt_calc *c, mt_tensor *a, mt_tensor *b) {
