@@ -6,6 +6,8 @@
 
 /* Above this, sizes and steps of windows are refused: sums of their products fit. */
 #define WINDOW_LIMIT (INT64_C(1) << 31)
+/* Elements of one padded image, at most: kernels may count its bytes for all threads. */
+#define PADDED_LIMIT 0x1p46
 
 void mt_pair(const mt_attr *a, const int64_t *preset, int64_t *pair) {
   if (a->n < 1 && preset) {
@@ -91,7 +93,14 @@ mt_status mt_check_conv(const mt_view *x, const mt_view *w, const mt_view *b,
                        mt_view_text(b), mt_view_text(w), w->shape[0]);
   win->kernel[0] = w->shape[2], win->kernel[1] = w->shape[3];
   y[0] = x->shape[0], y[1] = w->shape[0];
-  return mt_window_output(win, arg, x->shape + 2, y + 2);
+  MT_TRY(mt_window_output(win, arg, x->shape + 2, y + 2));
+  const int64_t high = x->shape[2] + 2 * win->padding[0];
+  const int64_t wide = x->shape[3] + 2 * win->padding[1];
+  if ((double)x->shape[1] * (double)high * (double)wide > PADDED_LIMIT)
+    return mt_fail_arg(MT_ESHAPE, arg->padding,
+                       "input %s would be %" PRId64 " x %" PRId64 " with padding",
+                       mt_view_text(x), high, wide);
+  return MT_OK;
 }
 
 mt_status mt_check_dy(const mt_view *dy, int ndim, const int64_t *shape, int arg) {

@@ -8,9 +8,9 @@
 static bool misses(int64_t size, int64_t out, int64_t kernel, int64_t stride,
                    int64_t padding, int64_t dilation) {
   if (dilation <= size || padding == 0) return false;
-  for (int64_t o = 0; o < out; o++) {
+  for (int64_t o = 0; o < out && o * stride < padding; o++) { /* beginning before 0 */
     const int64_t start = o * stride - padding;
-    const int64_t first = start < 0 ? (-start + dilation - 1) / dilation : 0;
+    const int64_t first = (-start + dilation - 1) / dilation;
     if (first >= kernel || start + first * dilation >= size) return true;
   }
   return false;
