@@ -241,6 +241,25 @@ describe("no_grad", function()
     assert.is_true(mt.is_grad_enabled())
   end)
 
+        local _ <close> = setmetatable({}, {
+          __close = function() closed = true end,
+        })
+    local closed = false
+    local co = coroutine.create(function()
+      mt.no_grad(function()
+        local _ <close> = setmetatable({}, { __close = function() closed = true end })
+        coroutine.yield()
+      end)
+    end)
+    coroutine.resume(co)
+    mt.no_grad(function()
+      coroutine.close(co)
+      assert.is_false(mt.is_grad_enabled())
+    end)
+    assert.is_true(closed)
+    assert.is_true(mt.is_grad_enabled())
+  end)
+
   it("lets leaves be changed in place", function()
     local x = leaf { 1, 2 }
     mt.no_grad(function() x:mul_(2) end)
@@ -302,6 +321,17 @@ describe("requires_grad", function()
     message(function() y.requires_grad = false end)
   end)
 
+  it("ends at detach_ for the tensor itself, but not for a view", function()
+    local x = leaf { 1, 2 }
+    local y = x * 2
+    assert.equal("mul", y:grad_name())
+    assert.is_true(rawequal(y, y:detach_()))
+    assert.is_nil(y:grad_name())
+    assert.is_false(y.requires_grad)
+    local err = message(function() (x * 2):narrow(1, 1, 1):detach_() end)
+    assert.truthy(err:find "view", err)
+  end)
+
   it("ends at detach, which shares memory", function()
     local x = leaf { 1, 2 }
     local d = (x * 2):detach()
@@ -357,6 +387,29 @@ describe("a hook", function()
     assert.is_true(rawequal(thrown, err));
     (x * 3):backward()
     assert.equal(3, x.grad:item())
+  end)
+
+  it("runs once, with the whole gradient, also where its leaf is gone", function()
+    local seen = {}
+    local function made()
+      local x = leaf { 1 }
+      x:register_hook(function(g) seen[#seen + 1] = g:item() end)
+      return x * 2 + x * 3
+    end
+    local y = made()
+    collectgarbage()
+    collectgarbage()
+    y:backward()
+    assert.same({ 5 }, seen)
+  end)
+
+  it("can be removed by its handle", function()
+    local x, calls = leaf { 1 }, 0
+    local hook = x:register_hook(function() calls = calls + 1 end)
+    hook:remove()
+    hook:remove();
+    (x * 2):backward()
+    assert.equal(0, calls)
   end)
 
   it("may call backward of another graph", function()

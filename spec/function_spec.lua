@@ -91,4 +91,53 @@ describe("mt.Function", function()
     collectgarbage()
     assert.equal(before, mt.memory_stats().live_tensors)
   end)
+
+  it("saves its own result without a cycle, and differentiates it again", function()
+    collectgarbage()
+    collectgarbage()
+    local before = mt.memory_stats().live_tensors
+    do
+      local Exp = mt.Function("Exp", {
+        forward = function(ctx, x)
+          local y = x:exp()
+          ctx:save(y)
+          return y
+        end,
+        backward = function(ctx, g) return g * ctx:saved() end,
+      })
+      local x = leaf { 0.5, -1 }
+      assert.is_true(mt.gradgradcheck(function(a) return Exp(a) end, { x }))
+      Exp(x) -- and never walked back
+    end
+    collectgarbage()
+    collectgarbage()
+    assert.equal(before, mt.memory_stats().live_tensors)
+  end)
+
+  it("says which arguments want a gradient, and may return one of them", function()
+    local needs
+    local Same = mt.Function {
+      forward = function(ctx, a)
+        needs = ctx.needs_input_grad
+        return a
+      end,
+      backward = function(_, g) return g * 2 end,
+    }
+    local a = leaf { 1, 2 }
+    local y = Same(a, mt.ones(2), "text")
+    assert.same({ true, false, false }, needs)
+    y:sum():backward()
+    assert.same({ 2, 2 }, a.grad:totable())
+    assert.is_true(a:is_leaf())
+    Same(a:detach())
+    assert.same({ false }, needs)
+  end)
+
+  it("is walked once, as other ops are", function()
+    local y = cube()(leaf { 1 })
+    y:backward()
+    local ok, err = pcall(y.backward, y)
+    assert.is_false(ok)
+    assert.truthy(err:find("Cube: the graph was released", 1, true), err)
+  end)
 end)
