@@ -241,7 +241,7 @@ describe("no_grad", function()
     assert.is_true(mt.is_grad_enabled())
   end)
 
-  it("closes what a suspended function left open, from wherever it is closed", function()
+  it("closes what a suspended function left open, wherever that is asked", function()
     local closed = false
     local co = coroutine.create(function()
       mt.no_grad(function()
