@@ -22,6 +22,9 @@ shell.exists = exists
 shell.build = interpreter:match "^(.*)/mtlua$" or "build"
 shell.mtlua = shell.build .. "/mtlua"
 
+--- Is this a build with a sanitizer? They need more memory and time of their own.
+shell.sanitized = shell.build:find "[at]san" ~= nil
+
 function shell.quote(s)
   return "'" .. tostring(s):gsub("'", "'\\''") .. "'"
 end
