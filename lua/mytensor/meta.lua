@@ -2047,6 +2047,82 @@ function mt.dropout(x, p, training) end
 ---@return mytensor.Tensor y
 function Tensor:dropout(p, training) end
 
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.mm(a, b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:mm(b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.mv(a, b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:mv(b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.bmm(a, b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:bmm(b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.dot(a, b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:dot(b) end
+
+--- product
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.cmul(a, b) end
+
+--- product
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:cmul(b) end
+
+--- product
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:cmul_(b) end
+
+--- quotient, always a float
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.cdiv(a, b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:cdiv(b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:cdiv_(b) end
+
 --- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
 --- same shape, and |t - u| <= atol + rtol * |u| everywhere
 ---@param u any
@@ -2796,6 +2872,46 @@ function mt.nn.softmax_backward(y, dy) end
 ---@param x any
 ---@return any
 function mt.nn.softmax_forward(x) end
+
+--- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
+--- same shape, and |t - u| <= atol + rtol * |u| everywhere
+---@param x any
+---@param u any
+---@param rtol any
+---@param atol any
+---@param equal_nan any
+---@return any
+function mt.allclose(x, u, rtol, atol, equal_nan) end
+
+--- `{y...} = x:chunk(n, dim = 1)`
+--- n pieces at most, all of one size but the last
+---@param x any
+---@param n any
+---@param dim any
+---@return any
+function mt.chunk(x, n, dim) end
+
+--- `t:equal(u)`
+--- same shape and no element differs; dtypes may
+---@param x any
+---@param u any
+---@return any
+function mt.equal(x, u) end
+
+--- `{y...} = x:split(size or {sizes...}, dim = 1)`
+---@param x any
+---@param size any
+---@param options any
+---@param dim any
+---@return any
+function mt.split(x, size, options, dim) end
+
+--- `{y...} = x:unbind(dim = 1)`
+--- the slices along dim, which disappears
+---@param x any
+---@param dim any
+---@return any
+function mt.unbind(x, dim) end
 
 --- Make a class.
 ---

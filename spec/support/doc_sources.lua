@@ -85,6 +85,15 @@ function sources.c_functions(dir)
   return list
 end
 
+--- Other names of ops, as ops.c lists them: list of {name=, op=}.
+function sources.aliases(path)
+  local list = {}
+  for name, op in read(path):gmatch '{"([%w_]+)", MT_OP_([%w_]+)}' do
+    list[#list + 1] = { name = name, op = op }
+  end
+  return list
+end
+
 -- ---- Lua ----------------------------------------------------------------------------
 
 -- Files whose functions are not for users.

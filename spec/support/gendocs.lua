@@ -11,6 +11,17 @@ local root = arg[1] and arg[1] .. "/" or ""
 local ops = mt.ops()
 local c_functions = sources.c_functions "runtime/bind"
 local classes, lua_functions = sources.lua_entries "lua/mytensor"
+local aliases = sources.aliases "runtime/bind/ops.c"
+
+-- Methods that are functions of the module as well.
+for i = 1, #c_functions do
+  local f = c_functions[i]
+  if f.owner == "Tensor" and type(rawget(mt, f.name)) == "function" then
+    c_functions[#c_functions + 1] = { owner = "mt", name = f.name, call = f.call,
+      doc = f.doc, file = f.file, arguments = "x" .. (f.arguments ~= "" and ", " or "")
+        .. f.arguments, also_method = true }
+  end
+end
 
 local function write(path, lines)
   local f = assert(io.open(root .. path, "w"))
@@ -121,6 +132,10 @@ labels count from 1, negative ones from the end.]]
       end
     end
   end
+  add ""
+  add "## Other names"
+  add ""
+  for _, alias in ipairs(aliases) do add("- `%s` is `%s`", alias.name, alias.op) end
   write("kernels/OPS.md", lines)
 end
 
@@ -138,7 +153,7 @@ local OWNERS = {
 local function c_section(add, owner, title)
   local seen, any = {}, false
   for _, f in ipairs(c_functions) do
-    if f.owner == owner and not seen[f.call] then
+    if f.owner == owner and not seen[f.call] and not f.also_method then
       seen[f.call] = true
       if not any then
         add ""
@@ -227,10 +242,29 @@ operators, which are functions and methods as well, are in
 end
 
 -- ---- lua/mytensor/meta.lua ----------------------------------------------------------
-require "spec.support.gendocs_meta" {
-  ops = ops, c_functions = c_functions, classes = classes,
+local documented = require "spec.support.gendocs_meta" {
+  aliases = aliases, ops = ops, c_functions = c_functions, classes = classes,
   lua_functions = lua_functions, document = document, write = write,
 }
 
 ops_md()
 api_md()
+
+-- Everything public that the module holds must be described somewhere.
+local function check(t, prefix)
+  local missing = false
+  for name, value in pairs(t) do
+    if type(value) == "function" and not name:find "^_"
+      and not documented[prefix .. name]
+      and not documented[prefix:gsub(":", ".") .. name] then
+      io.stderr:write(("%s%s has no comment that describes it\n"):format(prefix, name))
+      missing = true
+    end
+  end
+  return missing
+end
+local missing = check(mt, "mt.")
+missing = check(mt.Tensor, "Tensor:") or missing
+missing = check(mt.nn, "mt.nn.") or missing
+missing = check(mt.cuda, "mt.cuda.") or missing
+if missing then os.exit(1, true) end

@@ -1,5 +1,6 @@
 -- spec/support/gendocs_meta.lua: writes lua/mytensor/meta.lua, the annotations that
--- editors read (LuaLS), from the same sources as the reference.
+-- editors read (LuaLS), from the same sources as the reference. Gives the set of names
+-- that it describes.
 
 local TYPES = {
   tensor = "mytensor.Tensor", tensors = "mytensor.Tensor[]", int = "integer",
@@ -133,6 +134,15 @@ return function(given)
       end
     end
   end
+  for _, alias in ipairs(given.aliases) do
+    for _, row in ipairs(given.ops) do
+      if row.name == alias.op then
+        op_function(row, "mt.", alias.name, false)
+        op_function(row, "Tensor:", alias.name, true)
+        if row.inplace then op_function(row, "Tensor:", alias.name .. "_", true) end
+      end
+    end
+  end
   for _, f in ipairs(given.c_functions) do c_function(f) end
 
   local function documentation(entry)
@@ -143,6 +153,7 @@ return function(given)
 
   for _, f in ipairs(given.lua_functions) do
     documentation(f)
+    documented[f.owner .. "." .. f.name] = true
     add("function %s.%s(%s) end", f.owner, f.name, f.arguments)
     add ""
   end
@@ -175,4 +186,5 @@ return function(given)
   end
   add "return mt"
   given.write("lua/mytensor/meta.lua", lines)
+  return documented
 end
