@@ -4,6 +4,7 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local half = require "spec.support.half"
 local harness = require "spec.support.harness"
 local reference = require "spec.support.reference"
 
@@ -79,6 +80,12 @@ local function test_op(name, row)
       end
     end
     if stress then return end
+    for _, dtype in ipairs { "float16", "bfloat16" } do
+      it(("%s in %s"):format(dtype, device), function()
+        half.forward(name, cases(), dtype, device)
+        if differentiable then half.backward(name, cases(), dtype, device) end
+      end)
+    end
     it("integers and bool on " .. device, function()
       for _, dtype in ipairs(INTEGERS) do
         harness.forward(name, cases(), dtype, device)
