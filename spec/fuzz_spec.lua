@@ -183,6 +183,23 @@ local function public_functions()
   for _, target in ipairs(targets) do
     target.params = params[target.name:match "[^.]*$"]
   end
+  -- classes: made, and called with a tensor
+  for _, name in ipairs { "Linear", "Conv2d", "MaxPool2d", "AvgPool2d", "Embedding",
+    "Flatten", "Dropout", "ReLU", "LeakyReLU", "Sigmoid", "Tanh", "GELU", "Softmax",
+    "LogSoftmax", "CrossEntropyLoss", "MSELoss", "Sequential", "Parameter" } do
+    local class = mt.nn[name]
+    targets[#targets + 1] = { name = "nn." .. name, f = function(a, b, c, ...)
+      return class(b, c, ...)(a, b)
+    end }
+  end
+  for _, name in ipairs { "SGD", "Adam", "AdamW" } do
+    local class = mt.optim[name]
+    targets[#targets + 1] = { name = "optim." .. name, f = function(a, ...)
+      local optimiser = class(...)
+      optimiser:step()
+      return a
+    end }
+  end
   local operators = {
     add = function(a, b) return a + b end, sub = function(a, b) return a - b end,
     mul = function(a, b) return a * b end, div = function(a, b) return a / b end,
@@ -227,6 +244,19 @@ local function inspect(t, name)
   if not KNOWN[t:dtype()] then error(name .. ": dtype " .. tostring(t:dtype()), 0) end
   if not tostring(t):find "^<Tensor shape=" then error(name .. ": tostring", 0) end
   if n > 0 and n < 100 then t:reshape({ n }):totable() end
+end
+
+-- Walk the graph of what was recorded, here and there once more through the gradient.
+local function differentiate(t)
+  if not t.requires_grad or t:numel() > 5000 or random(3) > 1 then return end
+  pcall(function()
+    local leaf = t:detach():clone():requires_grad_()
+    local again = random(3) == 1
+    local y = (t * leaf):sum()
+    local g = mt.grad({ y }, { leaf }, { create_graph = again, retain_graph = true })
+    if again and g[1].requires_grad then g[1]:sum():backward() end
+    y:backward()
+  end)
 end
 
 local function usable(t)
@@ -290,6 +320,7 @@ describe("every public function", function()
             for k = 2, got.n do
               if usable(got[k]) then
                 inspect(got[k], target.name)
+                differentiate(got[k])
                 if got[k]:numel() < 5000 and random(4) == 1 then
                   pool[random(24)] = got[k]
                   for j = 1, 24 do pool[j] = pool[j] or got[k] end

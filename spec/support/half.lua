@@ -1,5 +1,5 @@
--- spec/support/half.lua: float16 and bfloat16, which are stored in 16 bits and computed in
--- float32: what they give must be what float64 gives for the same, rounded, inputs.
+-- spec/support/half.lua: float16 and bfloat16, which are stored in 16 bits and computed
+-- in float32: they must give what float64 gives for the same, rounded, inputs.
 
 local mt = require "mytensor"
 local harness = require "spec.support.harness"
