@@ -1,0 +1,207 @@
+-- spec/ops/reduce_spec.lua: what small reference data does not reach: reductions of
+-- tensors so long that they are cut into pieces, products of integers, drawing into
+-- views, long lists.
+
+local mt = require "mytensor"
+local tensors = require "spec.support.tensors"
+
+local N = os.getenv "MYTENSOR_GC_STRESS" == "1" and 70001 or 600001
+
+local function with_threads(fn)
+  local threads, results = mt.get_num_threads(), {}
+  for n = 1, 3 do
+    mt.set_num_threads(n)
+    local ok, value = pcall(fn)
+    mt.set_num_threads(threads)
+    if not ok then error(value, 0) end
+    results[n] = value
+  end
+  for n = 2, 3 do assert.same(results[1], results[n]) end
+  return results[1]
+end
+
+local function draw(dtype, n)
+  mt.manual_seed(17)
+  return mt.randn({ n or N }, { dtype = "float64" }):to(dtype or "float64")
+end
+
+describe("a long tensor", function()
+  it("has its largest and smallest element, and their places", function()
+    for _, dtype in ipairs { "float32", "float64", "int64", "int32", "int8",
+      "uint8" } do
+      for _, place in ipairs { 1, N // 3, N - 1, N } do
+        local x = mt.full({ N }, 7, { dtype = dtype })
+        x[place] = 9
+        if place > 5 then x[place - 4] = 3 end
+        local got = with_threads(function()
+          return { x:amax():item(), x:max():item(), x:argmax():item(), x:amin():item(),
+            x:min():item(), x:argmin():item() }
+        end)
+        assert.equal(9, got[1])
+        assert.equal(9, got[2])
+        assert.equal(place, got[3])
+        assert.equal(place > 5 and 3 or 7, got[4])
+        assert.equal(place > 5 and place - 4 or (place == 1 and 2 or 1), got[6])
+      end
+    end
+  end)
+
+  it("gives the first of ties that lie in different pieces", function()
+    local x = mt.zeros(N)
+    x[N // 2] = 5
+    x[N - 3] = 5
+    assert.equal(N // 2, with_threads(function() return x:argmax():item() end))
+    assert.equal(1, with_threads(function() return x:argmin():item() end))
+  end)
+
+  it("has its product", function()
+    local x = mt.ones({ N }, { dtype = "float64" })
+    x[3], x[N // 2], x[N] = -2, 3, 0.25
+    assert.equal(-1.5, with_threads(function() return x:prod():item() end))
+    local i = mt.ones({ N }, { dtype = "int64" })
+    i[3], i[N // 2], i[N] = -2, 3, 5
+    assert.equal(-30, with_threads(function() return i:prod():item() end))
+  end)
+
+  it("has the sum of its integers", function()
+    local x = mt.full({ N }, 3, { dtype = "int32" })
+    assert.equal(3 * N, with_threads(function() return x:sum():item() end))
+    assert.equal(N, with_threads(function() return x:count_nonzero():item() end))
+    x:zero_()
+    assert.is_false(x:any():item())
+    x[N - 1] = 1
+    assert.is_true(x:any():item())
+    assert.is_false(x:all():item())
+  end)
+
+  it("has mean, variance, norm and logsumexp", function()
+    for _, dtype in ipairs { "float64", "float32" } do
+      local x = draw(dtype)
+      local wide = x:double()
+      local mean = wide:sum():item() / N
+      local d = wide - mean
+      local var = (d * d):sum():item() / (N - 1)
+      local want = { mean, var, var ^ 0.5, (wide * wide):sum():item() ^ 0.5,
+        math.log(wide:exp():sum():item()), wide:abs():sum():item() }
+      local got = with_threads(function()
+        return { x:mean():item(), x:var():item(), x:std():item(), x:norm():item(),
+          x:logsumexp():item(), x:norm(1):item() }
+      end)
+      local rtol = dtype == "float64" and 1e-11 or 1e-5
+      for i = 1, #want do
+        assert.is_true(tensors.close(got[i], want[i], rtol, rtol),
+          ("%s, %d: %.17g, not %.17g"):format(dtype, i, got[i], want[i]))
+      end
+    end
+  end)
+
+  it("is reduced by rows and by columns as piece by piece", function()
+    local rows = N // 7
+    local x = draw("float64", rows * 7):view(rows, 7)
+    for _, name in ipairs { "sum", "mean", "amax", "amin", "var", "logsumexp", "norm",
+      "prod", "any", "all" } do
+      local function reduce(t, dim) return t[name](t, { dim = dim }) end
+      local columns = reduce(x, 1)
+      local turned = reduce(x:transpose(1, 2):contiguous(), 2)
+      local tolerance = { atol = 1e-11, rtol = 1e-10 }
+      assert.is_nil(tensors.differ(columns, turned, tolerance), name)
+      for _, c in ipairs { 1, 4, 7 } do
+        local one = x:select(2, c):contiguous()
+        assert.is_nil(tensors.differ(columns[c], one[name](one), tolerance), name)
+      end
+      local some = x:narrow(1, rows - 5, 5):contiguous()
+      assert.is_nil(tensors.differ(reduce(x, 2):narrow(1, rows - 5, 5), reduce(some, 2),
+        tolerance), name)
+    end
+    for _, name in ipairs { "argmax", "argmin", "max", "min" } do
+      -- the last result is the index
+      local turned = x:transpose(1, 2):contiguous()
+      local by_columns = table.pack(x[name](x, 1))
+      local by_rows = table.pack(turned[name](turned, 2))
+      assert.is_true(by_columns[by_columns.n]:equal(by_rows[by_rows.n]), name)
+    end
+  end)
+end)
+
+describe("products of integers", function()
+  it("are exact and wrap", function()
+    for _, dtype in ipairs { "int64", "int32", "int16", "int8", "uint8" } do
+      local a = mt.tensor({ { 1, 2, 3 }, { 4, 5, 6 } }, { dtype = dtype })
+      local b = mt.tensor({ { 7, 8 }, { 9, 10 }, { 11, 12 } }, { dtype = dtype })
+      local y = a:matmul(b)
+      assert.equal(dtype, y:dtype())
+      local want = { { 58, 64 }, { 139, 154 } }
+      if dtype == "int8" then want[2] = { 139 - 256, 154 - 256 } end
+      assert.same(want, y:totable())
+      assert.same(want, b:transpose(1, 2):matmul(a:transpose(1, 2)):transpose(1, 2)
+        :totable())
+      assert.equal(14, a[1]:matmul(a[1]):item())
+    end
+    local big = mt.full({ 1, 2 }, 1 << 62, { dtype = "int64" })
+    assert.equal(math.mininteger, big:matmul(mt.ones({ 2, 1 }, { dtype = "int64" }))
+      :item())
+  end)
+
+  it("agree with float64 on larger matrices, on any number of threads", function()
+    mt.manual_seed(3)
+    local a, b = mt.randint(-50, 50, { 61, 83 }), mt.randint(-50, 50, { 83, 47 })
+    local want = a:double():matmul(b:double()):long():totable()
+    assert.same(want, with_threads(function() return a:matmul(b):totable() end))
+  end)
+end)
+
+describe("drawing into a view", function()
+  it("gives the elements of the view what a tensor of its shape gets", function()
+    for _, name in ipairs { "uniform_", "normal_", "bernoulli_" } do
+      mt.manual_seed(8)
+      local want = mt.zeros(5, 7)
+      want[name](want)
+      mt.manual_seed(8)
+      local turned = mt.zeros(7, 5):transpose(1, 2)
+      turned[name](turned)
+      assert.is_true(turned:equal(want), name)
+      mt.manual_seed(8)
+      local frame = mt.zeros(9, 11)
+      local cut = frame:narrow(1, 3, 5):narrow(2, 2, 7)
+      cut[name](cut)
+      assert.is_true(cut:equal(want), name)
+      frame:narrow(1, 3, 5):narrow(2, 2, 7):zero_()
+      assert.equal(0, frame:abs():sum():item())
+    end
+  end)
+end)
+
+describe("many tensors", function()
+  it("are joined in their order", function()
+    local list = {}
+    for i = 1, 100 do list[i] = mt.full({ 2, i % 3 }, i, { dtype = "int64" }) end
+    local y = mt.cat(list, 2)
+    local row = {}
+    for i = 1, 100 do for _ = 1, i % 3 do row[#row + 1] = i end end
+    assert.same({ row, row }, y:totable())
+  end)
+
+  it("have their gradients when joined, also those that are empty", function()
+    local list = {}
+    for i = 1, 40 do
+      list[i] = mt.full({ i % 4 }, i, { dtype = "float64", requires_grad = true })
+    end
+    local y = mt.cat(list)
+    local dy = mt.arange(1, y:numel() + 1, { dtype = "float64" })
+    local g = mt.grad({ y }, list, { grad_outputs = { dy } })
+    assert.is_true(mt.cat(g):equal(dy))
+  end)
+end)
+
+describe("scatter_add of a source larger than the index", function()
+  it("takes the front part of the source, and its gradient is zero behind", function()
+    local x = mt.zeros({ 3, 2 }, { dtype = "float64", requires_grad = true })
+    local index = mt.tensor({ { 3, 1 } }, { dtype = "int64" })
+    local src = mt.tensor({ { 1, 2 }, { 3, 4 } }, { dtype = "float64",
+      requires_grad = true })
+    local y = x:scatter_add(1, index, src)
+    assert.same({ { 0, 2 }, { 0, 0 }, { 1, 0 } }, y:totable())
+    assert.is_true(mt.gradcheck(function(a, b) return a:scatter_add(1, index, b) end,
+      { x, src }))
+  end)
+end)
