@@ -81,6 +81,9 @@ function tensors.difference(t, entry, opts)
   local narrow = dtype == "float32"
   local wrong, first = 0, nil
   local list = tensors.flat(t)
+  if #list ~= #entry.data then
+    return ("%d elements instead of %d"):format(#list, #entry.data)
+  end
   for i, e in ipairs(entry.data) do
     if e == true then e = 1 end
     if e ~= false then
