@@ -15,7 +15,7 @@ LUA_INCDIR   = $(firstword $(wildcard /usr/include/lua5.4 /usr/local/include/lua
 LUA_STATIC   = $(firstword $(wildcard /usr/lib/*/liblua5.4.a /usr/lib*/liblua5.4.a) \
                  $(wildcard /usr/local/lib/liblua5.4.a /usr/local/lib/liblua.a) \
                  $(wildcard /usr/lib*/liblua.a) liblua5.4.a)
-CUDA_ARCHS   = 80 90
+CUDA_ARCHS   = 90
 CLANG_FORMAT = $(or $(shell command -v clang-format-14),clang-format)
 CFLAGS       = -g
 # SAN=address, SAN=thread and SAN=coverage build in folders of their own.
@@ -159,7 +159,8 @@ $(eval $(call rows_rule,v1,x86-64))
 $(eval $(call rows_rule,v3,x86-64-v3))
 $(eval $(call rows_rule,v4,x86-64-v4))
 
-NVFLAGS = -std=c++17 -O3 -I. -I$(B)/gen -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
+NVFLAGS = -std=c++17 --expt-relaxed-constexpr -O3 -I. -I$(B)/gen \
+          -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
           -Werror all-warnings -MMD -MP \
           $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
           -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
@@ -185,7 +186,7 @@ $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
 
 $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
-	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) -lcublas -lcublasLt
+	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) -ldl -lpthread
 
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.

@@ -100,6 +100,7 @@ typedef struct mt_call {
   mt_fault *fault;
   int device;        /* index, where the views lie */
   int num_threads;   /* at most so many threads */
+  int precision;     /* of products: 0 float32, 1 TF32, 2 bfloat16 */
   int deterministic; /* pin what is otherwise picked by timing */
 } mt_call;
 

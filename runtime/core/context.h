@@ -13,6 +13,7 @@ struct mt_context {
   bool grad_enabled;
   bool anomaly;       /* mt.detect_anomaly: name the op whose gradient is NaN */
   bool deterministic; /* mt.set_deterministic */
+  int precision;      /* of float32 products: 0 float32, 1 TF32, 2 bfloat16 */
   uint64_t seed;
   uint64_t position;         /* Philox position of the next call that draws */
   int gpu;                   /* what "cuda" without a number means */

@@ -1,0 +1,312 @@
+// kernels/cuda/blas.cu -- cuBLASLt: found at run time; plans cached by what they depend on,
+// the fastest of the heuristic's candidates found by timing them once.
+#include <cublasLt.h>
+#include <dlfcn.h>
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include "kernels/cuda/blas.cuh"
+
+namespace {
+
+// ---- the library ------------------------------------------------------------------------
+#define BLAS_FUNCTIONS(X)                 \
+  X(cublasLtCreate)                       \
+  X(cublasLtMatmul)                       \
+  X(cublasLtMatmulDescCreate)             \
+  X(cublasLtMatmulDescDestroy)            \
+  X(cublasLtMatmulDescSetAttribute)       \
+  X(cublasLtMatrixLayoutCreate)           \
+  X(cublasLtMatrixLayoutDestroy)          \
+  X(cublasLtMatrixLayoutSetAttribute)     \
+  X(cublasLtMatmulPreferenceCreate)       \
+  X(cublasLtMatmulPreferenceDestroy)      \
+  X(cublasLtMatmulPreferenceSetAttribute) \
+  X(cublasLtMatmulAlgoGetHeuristic)
+
+struct {
+#define DECLARE(name) decltype(&::name) name;
+  BLAS_FUNCTIONS(DECLARE)
+#undef DECLARE
+} lt;
+
+std::string library_error;
+
+void *open_library() {
+  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
+  Dl_info self;
+  std::string beside;
+  if (dladdr(reinterpret_cast<void *>(&run_product), &self) && self.dli_fname) {
+    beside = self.dli_fname;
+    beside.resize(beside.rfind('/') == std::string::npos ? 0 : beside.rfind('/') + 1);
+  }
+  const char *home = getenv("CUDA_HOME");
+  const std::string folders[] = {"", home ? std::string(home) + "/lib64/" : "",
+                                 "/usr/local/cuda/lib64/",
+                                 "/usr/local/cuda/targets/x86_64-linux/lib/", beside};
+  for (const std::string &folder : folders)
+    if (void *library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL))
+      return library;
+  library_error = name +
+                  " was not found (looked in the loader's path, $CUDA_HOME/lib64, "
+                  "/usr/local/cuda/lib64 and beside the plugin)";
+  return nullptr;
+}
+
+bool load_library() {
+  static const bool loaded = [] {
+    void *library = open_library();
+    if (!library) return false;
+#define LOAD(name)                                                      \
+  lt.name = reinterpret_cast<decltype(lt.name)>(dlsym(library, #name)); \
+  if (!lt.name) {                                                       \
+    library_error = "cuBLASLt has no " #name;                           \
+    return false;                                                       \
+  }
+    BLAS_FUNCTIONS(LOAD)
+#undef LOAD
+    return true;
+  }();
+  return loaded;
+}
+
+mt_status blas_fail(cublasStatus_t status, const char *what) {
+  return cuda_fail_text(status == CUBLAS_STATUS_ALLOC_FAILED ? MT_EMEMORY
+                                                             : MT_EUNSUPPORTED,
+                        "cuBLASLt: %s: status %d", what, int(status));
+}
+#define BLAS_TRY(call)                             \
+  do {                                             \
+    const cublasStatus_t blas_try_status = (call); \
+    if (blas_try_status != CUBLAS_STATUS_SUCCESS)  \
+      return blas_fail(blas_try_status, #call);    \
+  } while (0)
+
+// ---- plans ------------------------------------------------------------------------------
+// Everything that a plan depends on; compared as bytes.
+struct key {
+  int64_t m, n, k, count, lda, ldb, ldc, next_a, next_b, next_c;
+  int32_t dtype, compute, after, transposed_a, transposed_b, align_a, align_b, align_c,
+      deterministic, unused;
+  bool operator==(const key &o) const { return !memcmp(this, &o, sizeof o); }
+};
+struct key_hash {
+  size_t operator()(const key &k) const { // FNV-1a over 8-byte words
+    const uint64_t *w = reinterpret_cast<const uint64_t *>(&k);
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < sizeof k / 8; i++) h = (h ^ w[i]) * UINT64_C(1099511628211);
+    return size_t(h ^ h >> 29);
+  }
+};
+
+struct plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algo;
+};
+
+struct {
+  std::mutex lock;
+  cublasLtHandle_t handle;
+  std::unordered_map<key, plan, key_hash> plans;
+} device_state[16];
+
+struct types {
+  cudaDataType_t data, scale;
+  cublasComputeType_t compute;
+};
+
+types types_of(mt_dtype d, int precision) {
+  switch (d) {
+  case MT_F64: return {CUDA_R_64F, CUDA_R_64F, CUBLAS_COMPUTE_64F};
+  case MT_F16: return {CUDA_R_16F, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  case MT_BF16: return {CUDA_R_16BF, CUDA_R_32F, CUBLAS_COMPUTE_32F};
+  default:
+    return {CUDA_R_32F, CUDA_R_32F,
+            precision == 0   ? CUBLAS_COMPUTE_32F
+            : precision == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32
+                             : CUBLAS_COMPUTE_32F_FAST_16BF};
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(epilogue e) {
+  switch (e) {
+  case epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
+  case epilogue::relu: return CUBLASLT_EPILOGUE_RELU;
+  case epilogue::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
+  case epilogue::gelu: return CUBLASLT_EPILOGUE_GELU;
+  case epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_BIAS;
+  default: return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+mt_status make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64_t rows,
+                      int64_t columns, int64_t ld, int64_t count, int64_t next) {
+  BLAS_TRY(lt.cublasLtMatrixLayoutCreate(layout, type, uint64_t(rows),
+                                         uint64_t(columns), ld));
+  if (count == 1) return MT_OK;
+  const int32_t batch = int32_t(count);
+  BLAS_TRY(lt.cublasLtMatrixLayoutSetAttribute(
+      *layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &batch, sizeof batch));
+  BLAS_TRY(lt.cublasLtMatrixLayoutSetAttribute(
+      *layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &next, sizeof next));
+  return MT_OK;
+}
+
+// cuBLAS thinks in columns: our row-major c is its c^T = b^T a^T.
+mt_status make_descriptors(const key &q, plan *p, types t) {
+  const cublasOperation_t first = q.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasOperation_t second = q.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
+  const cublasLtEpilogue_t after = epilogue_of(epilogue(q.after));
+  BLAS_TRY(lt.cublasLtMatmulDescCreate(&p->desc, t.compute, t.scale));
+  BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA,
+                                             &first, sizeof first));
+  BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB,
+                                             &second, sizeof second));
+  BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                             &after, sizeof after));
+  if (const mt_status s =
+          make_layout(&p->b, t.data, q.transposed_b ? q.k : q.n,
+                      q.transposed_b ? q.n : q.k, q.ldb, q.count, q.next_b))
+    return s;
+  if (const mt_status s =
+          make_layout(&p->a, t.data, q.transposed_a ? q.m : q.k,
+                      q.transposed_a ? q.k : q.m, q.lda, q.count, q.next_a))
+    return s;
+  return make_layout(&p->c, t.data, q.n, q.m, q.ldc, q.count, q.next_c);
+}
+
+mt_status run_plan(cublasLtHandle_t handle, const plan &p,
+                   const cublasLtMatmulAlgo_t *algo, const product &q, void *workspace,
+                   cudaStream_t stream) {
+  const float alpha = 1, beta = q.accumulate;
+  const double alpha64 = 1, beta64 = q.accumulate;
+  const bool wide = q.dtype == MT_F64;
+  BLAS_TRY(lt.cublasLtMatmul(
+      handle, p.desc, wide ? static_cast<const void *>(&alpha64) : &alpha, q.b, p.b,
+      q.a, p.a, wide ? static_cast<const void *>(&beta64) : &beta, q.c, p.c, q.c, p.c,
+      algo, workspace, blas_workspace, stream));
+  return MT_OK;
+}
+
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
+}
+
+// The fastest of the candidates: each runs a few times (the result is the same each time).
+int fastest(cublasLtHandle_t handle, const plan &p, const product &q, void *workspace,
+            cudaStream_t stream, const cublasLtMatmulHeuristicResult_t *found, int n) {
+  cudaEvent_t begin, end;
+  int best = 0;
+  float least = 1e30f;
+  if (cudaEventCreate(&begin) != cudaSuccess) return 0;
+  if (cudaEventCreate(&end) != cudaSuccess) return cudaEventDestroy(begin), 0;
+  for (int i = 0; i < n; i++) {
+    float ms = 1e30f;
+    bool ran = run_plan(handle, p, &found[i].algo, q, workspace, stream) == MT_OK;
+    cudaEventRecord(begin, stream);
+    for (int repeat = 0; repeat < 3 && ran; repeat++)
+      ran = run_plan(handle, p, &found[i].algo, q, workspace, stream) == MT_OK;
+    cudaEventRecord(end, stream);
+    if (cudaEventSynchronize(end) != cudaSuccess) break;
+    if (!ran || cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) continue;
+    if (ms < least) least = ms, best = i;
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  return best;
+}
+
+mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product &work,
+                           plan *p, void *workspace, cudaStream_t stream) {
+  constexpr int most = 8;
+  cublasLtMatmulPreference_t wish = nullptr;
+  cublasLtMatmulHeuristicResult_t found[most];
+  const size_t room = blas_workspace;
+  const uint32_t align_a = uint32_t(q.align_a), align_b = uint32_t(q.align_b),
+                 align_c = uint32_t(q.align_c);
+  int n = 0;
+  BLAS_TRY(lt.cublasLtMatmulPreferenceCreate(&wish));
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_b, sizeof align_b);
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_a, sizeof align_a);
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_c, sizeof align_c);
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_c, sizeof align_c);
+  const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(
+      handle, p->desc, p->b, p->a, p->c, p->c, wish, most, found, &n);
+  lt.cublasLtMatmulPreferenceDestroy(wish);
+  if (status != CUBLAS_STATUS_SUCCESS || n == 0)
+    return cuda_fail_text(MT_EUNSUPPORTED,
+                          "cuBLASLt has no algorithm for this product");
+  int best = 0;
+  if (n > 1 && !q.deterministic && !work.accumulate && !is_capturing(stream))
+    best = fastest(handle, *p, work, workspace, stream, found, n);
+  p->algo = found[best].algo;
+  return MT_OK;
+}
+
+int32_t alignment(const void *p) { // bytes, 256 at most
+  const uintptr_t u = reinterpret_cast<uintptr_t>(p) | 256;
+  return int32_t(u & (~u + 1));
+}
+
+void destroy(plan *p) {
+  if (p->desc) lt.cublasLtMatmulDescDestroy(p->desc);
+  for (cublasLtMatrixLayout_t layout : {p->a, p->b, p->c})
+    if (layout) lt.cublasLtMatrixLayoutDestroy(layout);
+}
+
+mt_status set_bias(const plan &p, const product &q) {
+  if (q.bias)
+    BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(
+        p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &q.bias, sizeof q.bias));
+  return MT_OK;
+}
+
+} // namespace
+
+mt_status run_product(const mt_call *call, const product &w, void *workspace) {
+  const cudaStream_t stream = stream_of(call);
+  if (!load_library())
+    return cuda_fail_text(MT_EUNSUPPORTED, "%s", library_error.c_str());
+  const types t = types_of(w.dtype, call->precision);
+  key q;
+  memset(&q, 0, sizeof q);
+  q.m = w.m, q.n = w.n, q.k = w.k, q.count = w.count;
+  q.transposed_a = w.acs != 1, q.transposed_b = w.bcs != 1;
+  q.lda = q.transposed_a ? w.acs : w.ars, q.ldb = q.transposed_b ? w.bcs : w.brs;
+  q.ldc = w.crs;
+  // what a size of 1 leaves open
+  q.lda = std::max(q.lda, q.transposed_a ? w.m : w.k);
+  q.ldb = std::max(q.ldb, q.transposed_b ? w.k : w.n);
+  q.ldc = std::max(q.ldc, w.n);
+  if (w.count > 1) q.next_a = w.next_a, q.next_b = w.next_b, q.next_c = w.next_c;
+  q.dtype = w.dtype, q.compute = t.compute, q.after = int32_t(w.after);
+  q.align_a = alignment(w.a), q.align_b = alignment(w.b), q.align_c = alignment(w.c);
+  q.deterministic = call->deterministic;
+
+  auto &state = device_state[call->device];
+  std::lock_guard<std::mutex> hold(state.lock);
+  if (!state.handle) BLAS_TRY(lt.cublasLtCreate(&state.handle));
+  auto at = state.plans.find(q);
+  if (at == state.plans.end()) {
+    plan p;
+    mt_status status = make_descriptors(q, &p, t);
+    if (status == MT_OK) status = set_bias(p, w);
+    if (status == MT_OK)
+      status = choose_algorithm(state.handle, q, w, &p, workspace, stream);
+    if (status != MT_OK) return destroy(&p), status;
+    at = state.plans.emplace(q, p).first;
+  }
+  if (const mt_status status = set_bias(at->second, w)) return status;
+  return run_plan(state.handle, at->second, &at->second.algo, w, workspace, stream);
+}

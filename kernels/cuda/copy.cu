@@ -1,0 +1,188 @@
+// kernels/cuda/copy.cu -- copies between views of any strides and dtypes: rows of 16-byte
+// pieces, tiles through shared memory where dims change places, else element by element.
+#include "kernels/cuda/elementwise.cuh"
+
+namespace {
+
+// ---- conversion, as on the CPU: truncates, saturates, NaN gives 0; bool is != 0 --------
+struct truth { // bool as a target; as a source it is a byte of 0 or 1
+  uint8_t value;
+};
+
+template <class To, class From> __device__ inline To convert(From x) {
+  if constexpr (std::is_same<To, truth>::value)
+    return truth{uint8_t(x != From(0))};
+  else if constexpr (std::is_same<To, __half>::value)
+    return __float2half_rn(float(x));
+  else if constexpr (std::is_same<To, __nv_bfloat16>::value)
+    return __float2bfloat16_rn(float(x));
+  else if constexpr (std::is_floating_point<From>::value &&
+                     std::is_integral<To>::value) {
+    constexpr To lo = std::numeric_limits<To>::min(),
+                 hi = std::numeric_limits<To>::max();
+    if (!(x == x)) return To(0);
+    if (x <= From(lo)) return lo;
+    if (x >= From(hi)) return hi;
+    return To(x);
+  } else
+    return To(x);
+}
+
+template <class To, class From> struct convert_fn {
+  using type = From;
+  template <class S> using stored = To;
+  static constexpr int inputs = 1, op = MT_OP_neg; // no attributes
+  static constexpr bool divides = false;
+  static __device__ To run(const From *v, const From *) { return convert<To>(v[0]); }
+};
+
+// ---- tiles ------------------------------------------------------------------------------
+// dst runs along its dim 0 and src along its dim `across`: a tile of both goes through
+// shared memory, so that both sides are read and written in runs. Dims: the space's, with
+// 0 and `across` cut into tiles and the others counted by blockIdx.z.
+constexpr int tile = 64;
+
+struct tile_arguments {
+  int across;
+  int64_t src_0, dst_across; // element strides: of src along dim 0, of dst along across
+  int64_t size_0, size_across, others;
+  int nothers;
+  int64_t size[MT_MAX_DIMS], dst[MT_MAX_DIMS], src[MT_MAX_DIMS];
+};
+
+// blockDim = (32, 8). S: an unsigned integer of the element's size.
+template <class S>
+__global__ void __launch_bounds__(256)
+    transpose_tile_kernel(S *out, const S *in,
+                          const __grid_constant__ tile_arguments a) {
+  __shared__ S held[tile][tile + (sizeof(S) >= 4 ? 1 : 4 / sizeof(S))];
+  const int64_t across_tiles = (a.size_across + tile - 1) / tile;
+  const int64_t tiles = (a.size_0 + tile - 1) / tile * across_tiles;
+  for (int64_t z = blockIdx.y; z < a.others; z += gridDim.y) {
+    int64_t rest = z;
+    const S *src = in;
+    S *dst = out;
+    for (int d = 0; d < a.nothers; d++) {
+      const int64_t q = rest / a.size[d], r = rest - q * a.size[d];
+      src += r * a.src[d], dst += r * a.dst[d];
+      rest = q;
+    }
+    for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
+      const int64_t x0 = t / across_tiles * tile, y0 = t % across_tiles * tile;
+#pragma unroll
+      for (int j = 0; j < tile; j += 8) { // rows of dim 0, each a run of src
+        const int64_t x = x0 + j + threadIdx.y;
+#pragma unroll
+        for (int i = 0; i < tile; i += 32) {
+          const int64_t y = y0 + i + threadIdx.x;
+          if (x < a.size_0 && y < a.size_across)
+            held[j + threadIdx.y][i + threadIdx.x] = src[x * a.src_0 + y];
+        }
+      }
+      __syncthreads();
+#pragma unroll
+      for (int j = 0; j < tile; j += 8) {
+        const int64_t y = y0 + j + threadIdx.y;
+#pragma unroll
+        for (int i = 0; i < tile; i += 32) {
+          const int64_t x = x0 + i + threadIdx.x;
+          if (x < a.size_0 && y < a.size_across)
+            dst[y * a.dst_across + x] = held[i + threadIdx.x][j + threadIdx.y];
+        }
+      }
+      __syncthreads();
+    }
+  }
+}
+
+// Is this a copy whose sides run along different dims?
+bool transposes(const space<2> &s, tile_arguments *a) {
+  if (s.ndim < 2 || s.stride[0][0] != 1 || s.stride[1][0] == 1) return false;
+  a->across = -1;
+  for (int d = 1; d < s.ndim; d++)
+    if (s.stride[1][d] == 1) a->across = d;
+  if (a->across < 0 || s.size[0] < 8 || s.size[a->across] < 8) return false;
+  a->src_0 = s.stride[1][0], a->dst_across = s.stride[0][a->across];
+  a->size_0 = s.size[0], a->size_across = s.size[a->across];
+  a->others = 1, a->nothers = 0;
+  for (int d = 1; d < s.ndim; d++) {
+    if (d == a->across) continue;
+    a->size[a->nothers] = s.size[d];
+    a->dst[a->nothers] = s.stride[0][d], a->src[a->nothers] = s.stride[1][d];
+    a->nothers++;
+    a->others *= s.size[d];
+  }
+  return true;
+}
+
+template <class S>
+mt_status launch_tiles(const mt_call *call, const mt_view *out, const mt_view *in,
+                       const tile_arguments &a) {
+  const int64_t tiles =
+      (a.size_0 + tile - 1) / tile * ((a.size_across + tile - 1) / tile);
+  const dim3 grid(unsigned(tiles < 1 << 20 ? tiles : 1 << 20),
+                  unsigned(a.others < 65535 ? a.others : 65535));
+  transpose_tile_kernel<S><<<grid, dim3(32, 8), 0, stream_of(call)>>>(
+      reinterpret_cast<S *>(out->data), reinterpret_cast<const S *>(in->data), a);
+  return launched();
+}
+
+// Equal dtypes: bytes are moved, whatever they mean.
+template <class S>
+mt_status copy_bits(const mt_call *call, const mt_view *out, const mt_view *in) {
+  const mt_view *const view[2] = {out, in};
+  const space<2> s = make_space(view);
+  tile_arguments a;
+  if (s.numel == 0) return MT_OK;
+  if (!in->host && transposes(s, &a)) return launch_tiles<S>(call, out, in, a);
+  return launch_elementwise<convert_fn<S, S>, S>(call, out, &in);
+}
+
+template <class From>
+mt_status copy_from(const mt_call *call, const mt_view *out, const mt_view *in) {
+  using C = compute_t<From>;
+  switch (out->dtype) {
+  case MT_F32: return launch_elementwise<convert_fn<float, C>, From>(call, out, &in);
+  case MT_F64: return launch_elementwise<convert_fn<double, C>, From>(call, out, &in);
+  case MT_F16: return launch_elementwise<convert_fn<__half, C>, From>(call, out, &in);
+  case MT_BF16:
+    return launch_elementwise<convert_fn<__nv_bfloat16, C>, From>(call, out, &in);
+  case MT_I64: return launch_elementwise<convert_fn<int64_t, C>, From>(call, out, &in);
+  case MT_I32: return launch_elementwise<convert_fn<int32_t, C>, From>(call, out, &in);
+  case MT_I16: return launch_elementwise<convert_fn<int16_t, C>, From>(call, out, &in);
+  case MT_I8: return launch_elementwise<convert_fn<int8_t, C>, From>(call, out, &in);
+  case MT_U8: return launch_elementwise<convert_fn<uint8_t, C>, From>(call, out, &in);
+  default: return launch_elementwise<convert_fn<truth, C>, From>(call, out, &in);
+  }
+}
+
+mt_status copy_same(const mt_call *call, const mt_view *out, const mt_view *in) {
+  if (!in->host && is_contiguous(out) && is_contiguous(in)) {
+    const size_t bytes = size_t(numel(out) * dtype_size(out->dtype));
+    if (bytes > 0)
+      CUDA_TRY(cudaMemcpyAsync(out->data, in->data, bytes, cudaMemcpyDeviceToDevice,
+                               stream_of(call)));
+    return MT_OK;
+  }
+  switch (dtype_size(out->dtype)) {
+  case 1: return copy_bits<uint8_t>(call, out, in);
+  case 2: return copy_bits<uint16_t>(call, out, in);
+  case 4: return copy_bits<uint32_t>(call, out, in);
+  default: return copy_bits<uint64_t>(call, out, in);
+  }
+}
+
+} // namespace
+
+mt_status cuda_copy(const mt_call *call) {
+  const mt_view *in = call->in[0], *out = call->out[0];
+  if (numel(out) == 0) return MT_OK;
+  if (in->dtype == out->dtype) return copy_same(call, out, in);
+  if (in->dtype == MT_BOOL) return copy_from<uint8_t>(call, out, in);
+  return with_number(in->dtype, [&](auto t) {
+    return copy_from<typename decltype(t)::type>(call, out, in);
+  });
+}
+
+CUDA_ENTRY(clone) = {cuda_copy, nullptr, MT_ALL_MASK, 0};
+CUDA_ENTRY(_cast) = {cuda_copy, nullptr, MT_ALL_MASK, 0};

@@ -1,0 +1,45 @@
+// kernels/cuda/elementwise_float.cu -- elementwise operators of float types.
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/elementwise_tables.cuh"
+#include "kernels/cuda/formulas.cuh"
+
+#define FORWARD
+#define HAS_FLOAT(row)  row
+#define HAS_NUMBER(row) row
+#define HAS_ANY(row)    row
+#define HAS_INT(row)
+#define STORE(x) T(x)
+
+namespace {
+#define T      float
+#define SUFFIX f32
+#include "kernels/cuda/functors.inc"
+#undef T
+#undef SUFFIX
+#define T      double
+#define SUFFIX f64
+#include "kernels/cuda/functors.inc"
+#undef T
+#undef SUFFIX
+
+template <class F32, class F64> mt_status run_float(const mt_call *call) {
+  const mt_view *out = call->out[0];
+  switch (call->in[0]->dtype) {
+  case MT_F32: return launch_elementwise<F32, float>(call, out, call->in);
+  case MT_F64: return launch_elementwise<F64, double>(call, out, call->in);
+  case MT_F16: return launch_elementwise<F32, __half>(call, out, call->in);
+  case MT_BF16: return launch_elementwise<F32, __nv_bfloat16>(call, out, call->in);
+  default: return cuda_fail_text(MT_EUNSUPPORTED, "no kernel for this dtype");
+  }
+}
+} // namespace
+
+#define ENTRY(name)                     t[MT_OP_##name] = run_float<name##_fn_f32, name##_fn_f64>;
+#define MT_UNARY(name, dtypes, ...)     HAS_##dtypes(ENTRY(name))
+#define MT_PREDICATE(name, dtypes, ...) HAS_##dtypes(ENTRY(name))
+#define MT_BINARY(name, dtypes, ...)    HAS_##dtypes(ENTRY(name))
+#define MT_COMPARE(name, dtypes, ...)   HAS_##dtypes(ENTRY(name))
+#define MT_TERNARY(name, dtypes, ...)   HAS_##dtypes(ENTRY(name))
+void fill_float_table(mt_kernel *t) {
+#include "kernels/ops.def"
+}

@@ -1,0 +1,156 @@
+// kernels/cuda/loss.cu -- nll_loss and cross_entropy, and their backward ops: a block a
+// sample, or a thread where classes do not lie side by side.
+#include "kernels/cuda/positions.cuh"
+#include "kernels/cuda/row_sums.cuh"
+
+namespace {
+
+enum reduction { MEAN, SUM, NONE };
+
+// x (contiguous) as (outer, classes, inner); labels as (outer, inner).
+struct loss_shape {
+  int64_t outer, classes, inner;
+  int reduction;
+  bool entropy; // x are logits, not log-probabilities
+};
+
+loss_shape find_shape(const mt_call *call, bool entropy) {
+  const mt_view *x = call->in[0];
+  loss_shape s = {x->ndim > 1 ? x->shape[0] : 1, x->shape[x->ndim > 1], 1,
+                  int(call->attr[0].i[0]), entropy};
+  for (int d = 2; d < x->ndim; d++) s.inner *= x->shape[d];
+  return s;
+}
+
+__device__ inline int64_t origin(const loss_shape &s, int64_t i) {
+  return i / s.inner * s.classes * s.inner + i % s.inner;
+}
+
+// The sample's largest logit and sum of exponentials, known to all threads of its row.
+template <class S>
+__device__ inline maximum_sum<compute_t<S>> sample_sum(const S *x, const loss_shape &s,
+                                                       bool here) {
+  using T = compute_t<S>;
+  maximum_sum<T> m = {-T(INFINITY), T(0)};
+  for (int64_t c = threadIdx.x; here && c < s.classes; c += blockDim.x)
+    feed(m, load_as<T>(x[c * s.inner]));
+  return row_join(m);
+}
+
+// The loss of each sample, as double in `each`, or in y itself.
+template <class S>
+__global__ void __launch_bounds__(512)
+    loss_kernel(const S *x, positions labels, loss_shape s, double *each, S *y) {
+  using T = compute_t<S>;
+  const int64_t n = s.outer * s.inner;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; i - threadIdx.y < n;
+       i += int64_t(gridDim.x) * blockDim.y) {
+    const bool here = i < n;
+    const S *from = x + origin(s, here ? i : 0);
+    maximum_sum<T> m = {T(0), T(1)};
+    if (s.entropy) m = sample_sum(from, s, here);
+    if (!here || threadIdx.x != 0) continue;
+    const int64_t label = position_at(labels, i);
+    double value = 0;
+    if (label >= 0) {
+      const double at = double(load_as<T>(from[label * s.inner]));
+      value = s.entropy ? log(double(m.sum)) + (double(m.largest) - at) : -at;
+    }
+    if (each)
+      each[i] = value;
+    else if constexpr (sizeof(S) == 2)
+      y[i] = store_as<S>(float(value));
+    else
+      y[i] = S(value);
+  }
+}
+
+// One block adds all of them, in an order that depends on n alone.
+template <class S>
+__global__ void __launch_bounds__(512)
+    loss_total_kernel(const double *each, int64_t n, bool mean, S *y) {
+  double sum = 0;
+  for (int64_t i = threadIdx.x; i < n; i += blockDim.x) sum += each[i];
+  sum = row_sum(sum);
+  if (threadIdx.x != 0) return;
+  if (mean) sum /= double(n);
+  if constexpr (sizeof(S) == 2)
+    *y = store_as<S>(float(sum));
+  else
+    *y = S(sum);
+}
+
+size_t forward_scratch(const mt_call *call) {
+  return call->attr[0].i[0] == NONE ? 0 : size_t(numel(call->in[1])) * sizeof(double);
+}
+
+template <bool Entropy> mt_status run_forward(const mt_call *call) {
+  const mt_view *x = call->in[0];
+  const loss_shape s = find_shape(call, Entropy);
+  const int64_t n = s.outer * s.inner;
+  const positions labels = positions_of(call, call->in[1], s.classes, true);
+  const cudaStream_t stream = stream_of(call);
+  return with_float(x->dtype, [&](auto t) {
+    using S = typename decltype(t)::type;
+    S *y = reinterpret_cast<S *>(call->out[0]->data);
+    double *each = s.reduction == NONE ? nullptr : static_cast<double *>(call->scratch);
+    if (n > 0) {
+      const row_shape r = rows_of_blocks(n, Entropy ? s.classes : 1, 8);
+      loss_kernel<S><<<r.grid, r.block, 0, stream>>>(
+          reinterpret_cast<const S *>(x->data), labels, s, each, y);
+      if (const mt_status status = launched()) return status;
+    }
+    if (s.reduction == NONE) return MT_OK;
+    loss_total_kernel<S><<<1, 512, 0, stream>>>(each, n, s.reduction == MEAN, y);
+    return launched();
+  });
+}
+
+// dx[c] = dy * (softmax(x)[c] - (c == label)), or without the softmax.
+template <class S>
+__global__ void __launch_bounds__(512)
+    loss_backward_kernel(S *dx, const S *x, const S *dy, positions labels,
+                         loss_shape s) {
+  using T = compute_t<S>;
+  const int64_t n = s.outer * s.inner;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; i - threadIdx.y < n;
+       i += int64_t(gridDim.x) * blockDim.y) {
+    const bool here = i < n;
+    const int64_t at = origin(s, here ? i : 0);
+    maximum_sum<T> m = {T(0), T(1)};
+    if (s.entropy) m = sample_sum(x + at, s, here);
+    if (!here) continue;
+    const int64_t label = position_at(labels, i);
+    T g = load_as<T>(dy[s.reduction == NONE ? i : 0]);
+    if (s.reduction == MEAN) g = T(g / T(n));
+    if (label < 0) g = T(0);
+    for (int64_t c = threadIdx.x; c < s.classes; c += blockDim.x) {
+      T p = T(0);
+      if (s.entropy) p = exp(load_as<T>(x[at + c * s.inner]) - m.largest) / m.sum;
+      dx[at + c * s.inner] = store_as<S>(c == label ? g * (p - T(1)) : g * p);
+    }
+  }
+}
+
+template <bool Entropy> mt_status run_backward(const mt_call *call) {
+  const mt_view *x = call->in[0];
+  const loss_shape s = find_shape(call, Entropy);
+  const int64_t n = s.outer * s.inner;
+  if (n == 0 || s.classes == 0) return MT_OK;
+  const positions labels = positions_of(call, call->in[1], s.classes, true);
+  return with_float(x->dtype, [&](auto t) {
+    using S = typename decltype(t)::type;
+    const row_shape r = rows_of_blocks(n, s.classes, 8);
+    loss_backward_kernel<S><<<r.grid, r.block, 0, stream_of(call)>>>(
+        reinterpret_cast<S *>(call->out[0]->data), reinterpret_cast<const S *>(x->data),
+        reinterpret_cast<const S *>(call->in[2]->data), labels, s);
+    return launched();
+  });
+}
+
+} // namespace
+
+CUDA_ENTRY(nll_loss) = {run_forward<false>, forward_scratch, MT_FLOAT_MASK, 3};
+CUDA_ENTRY(cross_entropy) = {run_forward<true>, forward_scratch, MT_FLOAT_MASK, 3};
+CUDA_ENTRY(nll_loss_backward) = {run_backward<false>, nullptr, MT_FLOAT_MASK, 7};
+CUDA_ENTRY(cross_entropy_backward) = {run_backward<true>, nullptr, MT_FLOAT_MASK, 7};

@@ -1,0 +1,54 @@
+// kernels/cuda/positions.cuh -- reading index tensors: positions from 1 to offsets from 0.
+#ifndef MT_CUDA_POSITIONS_CUH
+#define MT_CUDA_POSITIONS_CUH
+
+#include <climits>
+#include "kernels/cuda/elementwise.cuh"
+
+// A contiguous tensor of positions, of any dtype.
+struct positions {
+  const void *p;
+  mt_dtype dtype;
+  int64_t size;  // allowed: 1 .. size
+  bool from_end; // and -size .. -1
+  mt_fault *fault;
+  int op;
+};
+
+inline positions positions_of(const mt_call *call, const mt_view *index, int64_t size,
+                              bool from_end) {
+  return {index->data, index->dtype, size, from_end, call->fault, call->op};
+}
+
+// Element i as an offset in 0 .. size - 1; -1, and the fault noted, if it is out of range.
+__device__ inline int64_t position_at(const positions &q, int64_t i) {
+  int64_t value;
+  switch (q.dtype) {
+  case MT_I64: value = static_cast<const int64_t *>(q.p)[i]; break;
+  case MT_I32: value = static_cast<const int32_t *>(q.p)[i]; break;
+  case MT_I16: value = static_cast<const int16_t *>(q.p)[i]; break;
+  case MT_I8: value = static_cast<const int8_t *>(q.p)[i]; break;
+  case MT_U8:
+  case MT_BOOL: value = static_cast<const uint8_t *>(q.p)[i]; break;
+  default: {
+    double x;
+    if (q.dtype == MT_F64)
+      x = static_cast<const double *>(q.p)[i];
+    else if (q.dtype == MT_F32)
+      x = static_cast<const float *>(q.p)[i];
+    else if (q.dtype == MT_F16)
+      x = __half2float(static_cast<const __half *>(q.p)[i]);
+    else
+      x = __bfloat162float(static_cast<const __nv_bfloat16 *>(q.p)[i]);
+    value = x == floor(x) && fabs(x) < 0x1p53 ? int64_t(x) : MT_NOT_WHOLE;
+  }
+  }
+  const int64_t at = value > 0                 ? value - 1
+                     : q.from_end && value < 0 ? value + q.size
+                                               : -1;
+  if (at >= 0 && at < q.size) return at;
+  fault_set(q.fault, q.op, i, value, 1, q.size);
+  return -1;
+}
+
+#endif
