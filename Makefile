@@ -78,14 +78,11 @@ VERSION  := $(or $(shell sed -n 's/^\#define MT_VERSION  *"\(.*\)".*/\1/p' \
 .DEFAULT_GOAL := all
 .DELETE_ON_ERROR:
 .SUFFIXES:
-.PHONY: all module plugin objects FORCE
+.PHONY: all here module plugin objects FORCE
 
-OPENER := $(shell grep -l luaopen_mytensor runtime/bind/*.c 2>/dev/null)
-ifeq ($(OPENER),)
-all: objects
-	@echo "runtime/bind does not define luaopen_mytensor yet: nothing is linked"
-endif
-all: $(if $(OPENER),$(B)/mtlua module plugin) ## build the host, the module and the plugin
+all: here plugin ## build the host, the module and the CUDA plugin
+# What serves on this machine: the plugin takes minutes, and needs a GPU to be of use.
+here: $(B)/mtlua module $(if $(wildcard /dev/nvidiactl),plugin)
 module: $(B)/mytensor.so
 objects: $(LIB_OBJ) $(HOST_OBJ)
 plugin: $(PLUGIN)
@@ -194,22 +191,22 @@ $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
-ifneq ($(filter-out all module objects plugin build/%,$(MAKECMDGOALS)),)
+ifneq ($(filter-out all here module objects plugin build/%,$(MAKECMDGOALS)),)
 .NOTPARALLEL:
 endif
 
 demo: ## install what is missing, build, train a network on Fashion-MNIST
 	$(AGAIN) deps NEED="$(DEPS_BUILD) $(DEPS_DEMO)"
-	$(AGAIN) all
+	$(AGAIN) here
 	build/mtlua examples/fashion_mnist.lua --out build/fashion_mnist.safetensors
 
 test: deps ## install what is missing, build, run the specs in the host and in lua5.4
-	$(AGAIN) all
+	$(AGAIN) here
 	build/mtlua $(SPECS)
 	LUA_CPATH='build/?.so;;' $(LUA) $(SPECS)
 
 test-gc: ## op, view, autograd and error specs with a collector that never rests
-	$(AGAIN) all
+	$(AGAIN) here
 	MYTENSOR_GC_STRESS=1 build/mtlua $(SPECS)
 
 test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
@@ -228,7 +225,7 @@ test-cuda: ## the specs on the GPU; a machine without one fails
 
 bench: ## measure the kernels
 	@$(if $(wildcard spec/bench.lua),:,echo "bench: this tree has no benchmarks yet"; exit 1)
-	$(AGAIN) all
+	$(AGAIN) here
 	build/mtlua spec/bench.lua
 
 coverage: ## run the specs, print for each C file how many of its lines they reach
@@ -297,8 +294,11 @@ embed: ## build and run examples/embed: a C program with Lua and mytensor inside
 	  -Wl,--no-whole-archive -Lbuild -l:mytensor.so -Wl,-rpath,'$$ORIGIN' -lm -ldl
 	build/embed
 
-bundle: ## one archive with the host and the libraries that it can use
-	@echo "bundle: not there yet; build/mtlua alone can be copied"; exit 1
+# What a machine with a GPU and neither Lua nor busted needs to run the specs.
+BUNDLE = $(B)/bundle
+bundle: ## one folder with the host, the plugin, busted and the specs: build/bundle
+	$(AGAIN) all
+	sh spec/support/bundle.sh $(BUNDLE)
 
 # ---- keeping house ---------------------------------------------------------------------
 
@@ -308,7 +308,7 @@ GENERATED   = kernels/OPS.md lua/API.md lua/mytensor/meta.lua
 C_FILES     = $(shell git ls-files '*.c' '*.h' '*.inc' '*.cu' '*.cuh')
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 docs: ## generate kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
-	$(AGAIN) all
+	$(AGAIN) here
 	build/mtlua $(GENDOCS)
 
 lint: ## includes, lengths, formatting, Lua, shell, generated documentation

@@ -1,0 +1,33 @@
+#!/bin/sh
+# spec/support/bundle.sh FOLDER -- copies what runs the specs on a machine that has an
+# NVIDIA driver but neither Lua nor busted, and packs it beside the folder.
+set -eu
+to=$1
+share=$(lua5.4 -e 'print(package.searchpath("busted", package.path):match("(.*)/busted"))')
+share=${share%/busted}
+lib=$(lua5.4 -e 'print(package.searchpath("lfs", package.cpath):match("(.*)/lfs"))')
+rm -rf "$to"
+mkdir -p "$to/build" "$to/runtime" "$to/share" "$to/lib"
+for name in busted luassert say pl mediator cliargs term system; do
+  for file in "$share/$name" "$share/$name.lua"; do
+    if [ -e "$file" ]; then cp -rL "$file" "$to/share/"; fi
+  done
+done
+for name in lfs.so system term; do
+  if [ -e "$lib/$name" ]; then cp -rL "$lib/$name" "$to/lib/"; fi
+done
+cp build/mtlua "$to/build/"
+if [ -e build/mytensor_cuda.so ]; then cp build/mytensor_cuda.so "$to/build/"; fi
+strip --strip-unneeded "$to"/build/*
+cp -r spec examples lua "$to/"
+cp runtime/mytensor.h "$to/runtime/"
+cat > "$to/run-specs" <<'END'
+#!/bin/sh
+# run-specs [what ...]: the specs, inside the host beside this file.
+cd "$(dirname "$0")"
+export LUA_PATH='./share/?.lua;./share/?/init.lua;;' LUA_CPATH='./lib/?.so;;'
+exec build/mtlua spec/run.lua "$@"
+END
+chmod +x "$to/run-specs"
+tar -C "$(dirname "$to")" -cf - "$(basename "$to")" | zstd -q -19 -T0 -f -o "$to.tar.zst"
+du -sh "$to" "$to.tar.zst"
