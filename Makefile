@@ -223,10 +223,11 @@ test-cuda: ## the specs on the GPU; a machine without one fails
 	$(AGAIN) all
 	MYTENSOR_REQUIRE_CUDA=1 build/mtlua $(SPECS)
 
-bench: ## measure the kernels
-	@$(if $(wildcard spec/bench.lua),:,echo "bench: this tree has no benchmarks yet"; exit 1)
-	$(AGAIN) here
-	build/mtlua spec/bench.lua
+DEVICE      = cpu
+BENCH_FLAGS =
+bench: ## the rows of spec/bench beside PyTorch's: DEVICE=cuda on the GPU
+	$(AGAIN) $(if $(filter cuda%,$(DEVICE)),all,here)
+	python3 spec/bench/run.py --device $(DEVICE) $(BENCH_FLAGS)
 
 coverage: ## run the specs, print for each C file how many of its lines they reach
 	@find build/cov -name '*.gcda' -delete 2>/dev/null || true

@@ -28,6 +28,14 @@ cd "$(dirname "$0")"
 export LUA_PATH='./share/?.lua;./share/?/init.lua;;' LUA_CPATH='./lib/?.so;;'
 exec build/mtlua spec/run.lua "$@"
 END
-chmod +x "$to/run-specs"
+cat > "$to/run-bench" <<'END'
+#!/bin/sh
+# run-bench [--device cuda] [options of spec/bench/run.py]: the benchmarks, beside
+# PyTorch's where python3 has it.
+cd "$(dirname "$0")"
+exec python3 spec/bench/run.py "$@"
+END
+chmod +x "$to/run-specs" "$to/run-bench"
+git rev-parse --short=12 HEAD > "$to/build/commit"
 tar -C "$(dirname "$to")" -cf - "$(basename "$to")" | zstd -q -19 -T0 -f -o "$to.tar.zst"
 du -sh "$to" "$to.tar.zst"
