@@ -76,6 +76,19 @@ describe("to", function()
     assert.equal("float32", x.grad:dtype())
     assert.same({ 3, 4 }, x.grad:totable())
   end)
+
+  it("carries gradients through a copy that is not waited for, also twice", function()
+    local x = mt.tensor({ 1, 2 }, { requires_grad = true })
+    local opts = { dtype = "float64", non_blocking = true }
+    local function cubes() return x:to(opts):pow(3):sum() end
+    cubes():backward()
+    assert.equal("float32", x.grad:dtype())
+    assert.same({ 3, 12 }, x.grad:totable())
+    local dx = mt.grad(cubes(), x, { create_graph = true })[1]
+    assert.same({ 6, 12 }, mt.grad(dx:sum(), x)[1]:totable())
+    assert.is_false(mt.no_grad(x.to, x, opts).requires_grad)
+    assert.is_false(x:to("int64", { non_blocking = true }).requires_grad)
+  end)
 end)
 
 describe("cpu and gpu", function()

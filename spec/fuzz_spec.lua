@@ -148,7 +148,7 @@ local EXCLUDED = {
   set_default_device = true, manual_seed = true, set_rng_state = true,
   set_printoptions = true, set_deterministic = true, save_tensors = true, show = true,
   load_tensors = true, data_ptr = true, free = true, keep = true,
-  set_grad_enabled = true,
+  set_grad_enabled = true, set_matmul_precision = true,
 }
 
 local function collect_functions(targets, path, t, seen, depth)

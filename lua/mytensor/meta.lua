@@ -25,6 +25,8 @@ local mt = { nn = {}, optim = {}, data = {}, cuda = {} }
 local Tensor = {}
 mt.Tensor = Tensor
 
+mt.cuda.Event = {}
+mt.cuda.Stream = {}
 mt.nn.init = {}
 mt.nn.utils = {}
 mt.utils = {}
@@ -2178,7 +2180,7 @@ function Tensor:copy_(src) end
 function Tensor:cpu() end
 
 --- `x:cuda()`
---- x on the GPU; an error where there is none
+--- x on the current GPU; an error where there is none
 ---@return any
 function Tensor:cuda() end
 
@@ -2245,7 +2247,7 @@ function Tensor:format(opts) end
 function Tensor:free() end
 
 --- `x:gpu()`
---- x on the GPU; nil and the reason where there is none
+--- x on the current GPU; nil and the reason where there is none
 ---@return any
 function Tensor:gpu() end
 
@@ -2279,6 +2281,11 @@ function Tensor:is_floating_point() end
 ---@return any
 function Tensor:is_leaf() end
 
+--- `t:is_pinned()`
+--- is t in pinned host memory?
+---@return any
+function Tensor:is_pinned() end
+
 --- `t:item()`
 --- gives boolean, integer or float; the only element, as its dtype says
 ---@return any
@@ -2298,6 +2305,11 @@ function Tensor:ndim() end
 --- gives integer; how many elements there are
 ---@return any
 function Tensor:numel() end
+
+--- `t:pin_memory()`
+--- gives tensor; a copy of t in pinned host memory, from and to which GPUs copy faster and without waiting; t itself if it lies there
+---@return any
+function Tensor:pin_memory() end
 
 --- `handle = x:register_hook(function(g) return another_g end)`
 --- called by backward with x's whole gradient, which it may replace
@@ -2397,8 +2409,8 @@ function Tensor:tanh_backward(dy) end
 ---@return any
 function Tensor:tanh_forward() end
 
---- `x:to(dtype | device | tensor | {dtype=, device=, copy=}, ...)`
---- x itself if nothing changes
+--- `x:to(dtype | device | tensor | {dtype=, device=, copy=, non_blocking=}, ...)`
+--- x itself if nothing changes; non_blocking: do not wait for a copy between pinned memory and a GPU. The gradient comes back to x's device
 ---@param dtype any
 ---@param device any
 ---@param tensor any
@@ -2520,6 +2532,11 @@ function mt.get_default_device() end
 --- gives name; "float32" unless it was set
 ---@return any
 function mt.get_default_dtype() end
+
+--- `mt.get_matmul_precision()`
+--- gives name; what mt.set_matmul_precision set; "highest" at first
+---@return any
+function mt.get_matmul_precision() end
 
 --- `mt.get_num_threads()`
 --- gives integer; of all kernels of the process
@@ -2695,6 +2712,14 @@ function mt.set_deterministic(on) end
 ---@return any
 function mt.set_grad_enabled(on) end
 
+--- `mt.set_matmul_precision("highest" | "high" | "medium")`
+--- of float32 products and convolutions on a GPU: float32, TF32 (10 bits behind the point), bfloat16 (7 bits)
+---@param highest any
+---@param high any
+---@param medium any
+---@return any
+function mt.set_matmul_precision(highest, high, medium) end
+
 --- `mt.set_memory_limit([bytes[, device]])`
 --- without bytes 90% of what the machine has
 ---@param bytes any
@@ -2740,21 +2765,122 @@ function mt.zeros(...) end
 ---@return any
 function mt.zeros_like(x, opts) end
 
+--- `mt.cuda.Event([{timing=}])`
+--- gives event; a mark on the current GPU; with timing the time between two of them can be told
+---@param options any
+---@return any
+function mt.cuda.Event(options) end
+
+--- `mt.cuda.Stream([device])`
+--- gives stream; a queue of its own for work on a GPU. It does not wait for the work of other streams: that is what mt.cuda.Event is for
+---@param device any
+---@return any
+function mt.cuda.Stream(device) end
+
+--- `mt.cuda.current_device()`
+--- gives integer; the number of the GPU that "cuda" means, from 0
+---@return any
+function mt.cuda.current_device() end
+
 --- `mt.cuda.device_count()`
 --- gives integer; GPUs that can be used
 ---@return any
 function mt.cuda.device_count() end
+
+--- `mt.cuda.empty_cache([device])`
+--- give freed memory that is kept for reuse back to the driver
+---@param device any
+---@return any
+function mt.cuda.empty_cache(device) end
+
+--- `mt.cuda.get_device_properties([device])`
+--- gives table; name, capability ("9.0"), multiprocessors, total_bytes, free_bytes
+---@param device any
+---@return any
+function mt.cuda.get_device_properties(device) end
 
 --- `mt.cuda.is_available()`
 --- gives boolean; with false comes the reason
 ---@return any
 function mt.cuda.is_available() end
 
+--- `mt.cuda.memory_stats([device])`
+--- gives table; as mt.memory_stats, of a GPU
+---@param device any
+---@return any
+function mt.cuda.memory_stats(device) end
+
+--- `mt.cuda.reset_peak([device])`
+--- peak_bytes starts again from what is live now
+---@param device any
+---@return any
+function mt.cuda.reset_peak(device) end
+
+--- `mt.cuda.set_memory_limit([limit[, device]])`
+--- bytes, or a fraction of the GPU's memory above 0, up to 1; without a limit all of it
+---@param limit any
+---@param device any
+---@return any
+function mt.cuda.set_memory_limit(limit, device) end
+
 --- `mt.cuda.synchronize([device])`
 --- wait until a GPU has done all that was asked of it; bad data that a kernel met there is an error here
 ---@param device any
 ---@return any
 function mt.cuda.synchronize(device) end
+
+--- `mt.cuda.with_device(i, fn, ...)`
+--- gives results of fn(...); meanwhile "cuda" means GPU i, and so does the default device if it is a GPU; fn may not yield
+---@param i any
+---@param fn any
+---@param ... any
+---@return any
+function mt.cuda.with_device(i, fn, ...) end
+
+--- `mt.cuda.Event:elapsed(other)`
+--- gives float; milliseconds from this mark to the other; waits for both
+---@param other any
+---@return any
+function mt.cuda.Event.elapsed(other) end
+
+--- `mt.cuda.Event:query()`
+--- has the mark been reached?
+---@return any
+function mt.cuda.Event.query() end
+
+--- `mt.cuda.Event:record([stream])`
+--- mark the end of what the stream, else the current one, has been given until now
+---@param stream any
+---@return any
+function mt.cuda.Event.record(stream) end
+
+--- `mt.cuda.Event:synchronize()`
+--- wait here until the mark has been reached
+---@return any
+function mt.cuda.Event.synchronize() end
+
+--- `mt.cuda.Event:wait([stream])`
+--- what the stream, else the current one, is given from now on runs when the mark has been reached
+---@param stream any
+---@return any
+function mt.cuda.Event.wait(stream) end
+
+--- `mt.cuda.Stream:device()`
+--- gives name; "cuda:0"
+---@return any
+function mt.cuda.Stream.device() end
+
+--- `mt.cuda.Stream:synchronize()`
+--- wait until all that the stream was given is done; bad data that a kernel met is an error here
+---@return any
+function mt.cuda.Stream.synchronize() end
+
+--- `mt.cuda.Stream:use(fn, ...)`
+--- gives results of fn(...); meanwhile the stream is the current one of its GPU, and "cuda" means that GPU; fn may not yield
+---@param fn any
+---@param ... any
+---@return any
+function mt.cuda.Stream.use(fn, ...) end
 
 --- `dx = nn.avgpool_backward(x, dy, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w)`
 ---@param x any

@@ -60,6 +60,9 @@ typedef struct mt_custom {
 ** Takes over c.user, also when it fails. needs[i] says whether input i wants one. */
 mt_status mt_record_custom(mt_context *ctx, mt_custom c, int nin, mt_tensor *const *in,
                            int nout, mt_tensor *const *out);
+/* Record that y, a fresh tensor, holds the values of x in its own dtype and on its own
+** device. */
+mt_status mt_record_transfer(mt_context *ctx, mt_tensor *x, mt_tensor *y);
 
 /* Call fn with each gradient of t; it may replace it by a new reference in *g. */
 typedef mt_status (*mt_hook_fn)(mt_context *ctx, void *user, mt_tensor **g);

@@ -201,11 +201,21 @@ mt_dtype mtl_check_dtype(lua_State *L, int arg, const char *fname) {
   return d;
 }
 
+mt_device mtl_current_gpu(lua_State *L) {
+  return (mt_device){MT_CUDA, (int8_t)mtl_context(L)->gpu};
+}
+
+mt_status mtl_parse_device(lua_State *L, const char *name, mt_device *d) {
+  MT_TRY(mt_device_parse(name, d));
+  if (strcmp(name, "cuda") == 0) *d = mtl_current_gpu(L);
+  return MT_OK;
+}
+
 static bool get_device(lua_State *L, int index, mt_device *d, mtl_text *e) {
   if (lua_type(L, index) != LUA_TSTRING) {
     return mtl_say(e, "device name expected, got %s", mtl_typename(L, index));
   }
-  if (mt_device_parse(lua_tostring(L, index), d) == MT_OK) return true;
+  if (mtl_parse_device(L, lua_tostring(L, index), d) == MT_OK) return true;
   return mtl_say(e, "%.300s", mt_last_error()->text);
 }
 

@@ -60,6 +60,10 @@ int mtl_check_shape(lua_State *L, int arg, const char *fname, int *ndim /* [out]
                     int64_t *shape /* [out] */);
 mt_dtype mtl_check_dtype(lua_State *L, int arg, const char *fname);
 mt_device mtl_check_device(lua_State *L, int arg, const char *fname);
+/* What "cuda" without a number means now. */
+mt_device mtl_current_gpu(lua_State *L);
+/* mt_device_parse, but "cuda" is the current GPU. */
+mt_status mtl_parse_device(lua_State *L, const char *name, mt_device *d /* [out] */);
 
 /* What opts = {dtype=, device=, requires_grad=} at arg says (nil: defaults). Unknown
 ** keys are errors. */
@@ -92,7 +96,9 @@ void mtl_open_autograd(lua_State *L); /* autograd.c: backward, grad, no_grad, ho
 void mtl_open_function(lua_State *L); /* function.c: mt.Function */
 void mtl_open_pairs(lua_State *L);    /* pairs.c: nn.*_forward, nn.*_backward */
 void mtl_open_optim(lua_State *L);    /* optim.c: fused optimiser steps */
-void mtl_open_system(lua_State *L);   /* system.c: info, seed, threads, device, cuda */
+void mtl_open_system(lua_State *L);   /* system.c: info, seed, threads, device */
+void mtl_open_cuda(lua_State *L);     /* cuda.c, stream.c: mt.cuda */
+void mtl_open_pinned(lua_State *L);   /* pinned.c: pin_memory, is_pinned */
 void mtl_open_files(lua_State *L);    /* files.c: gunzip, json, isatty, clock */
 
 /* Push Tensor's method table (fields are methods); the metatable below it. */

@@ -47,39 +47,75 @@ static mt_status apply_held(mt_context *ctx, mt_op op, mt_tensor *x,
   return status;
 }
 
-/* Push t as dtype on device: the value at arg itself if it is that already and no
-** copy is asked for. Recorded. */
-static int convert(lua_State *L, mt_context *ctx, int arg, mt_dtype dtype,
-                   mt_device device, bool copy, const char *fname) {
-  mt_tensor **out = mtl_new_tensor(L);
-  mt_tensor *t = mtl_check_tensor(L, arg, fname);
-  mt_status status = MT_OK;
-  if (!mt_same_device(mt_device_of(t), device)) {
-    status = convert_held(ctx, t, dtype, device, out);
-  } else if (t->v.dtype != dtype) {
-    const mt_attr attr = mt_attr_i(dtype);
-    status = apply_held(ctx, MT_OP__cast, t, &attr, out);
-  } else if (copy) {
-    status = apply_held(ctx, MT_OP_clone, t, NULL, out);
-  } else {
-    lua_pushvalue(L, arg);
-  }
-  raise_if(L, fname, status);
-  return 1;
-}
-
 /* What x:to(...) asks for. */
 typedef struct target {
   mt_dtype dtype;
   mt_device device;
   bool copy;
+  bool non_blocking;
 } target;
+
+/* A copy of t that needs not be there yet: it is filled when the current stream has
+** come so far. On the CPU it is pinned, since only pinned memory is filled so. */
+static mt_status start_copy(mt_context *ctx, mt_tensor *t, const target *to,
+                            mt_tensor **out /* [out] */) {
+  const mt_device from = mt_device_of(t);
+  const bool down = from.kind != MT_CPU && to->device.kind == MT_CPU;
+  if (down) {
+    MT_TRY(mtl_empty_pinned(ctx, to->dtype, t->v.ndim, t->v.shape, out));
+  } else {
+    MT_TRY(mt_empty(ctx, to->dtype, to->device, t->v.ndim, t->v.shape, out));
+  }
+  if (down) mtl_note_pinned(*out, from);
+  if (from.kind == MT_CPU && to->device.kind != MT_CPU) mtl_note_pinned(t, to->device);
+  return mt_copy_from(ctx, *out, t, true);
+}
+
+/* A copy of t elsewhere, recorded, while nothing that a finalizer does can free t.
+** *out: also after an error the caller's. */
+static mt_status transfer(mt_context *ctx, mt_tensor *t, const target *to,
+                          mt_tensor **out /* [out] */) {
+  mt_retain(t);
+  mt_status status = to->non_blocking ? start_copy(ctx, t, to, out)
+                                      : mt_convert(ctx, t, to->dtype, to->device, out);
+  if (status == MT_OK) status = mt_record_transfer(ctx, t, *out);
+  mt_release(t);
+  return status;
+}
+
+/* Push what the tensor at arg is turned into: the value at arg itself if it is that
+** already and no copy is asked for. Recorded. */
+static int convert_to(lua_State *L, mt_context *ctx, int arg, const target *to,
+                      const char *fname) {
+  mt_tensor **out = mtl_new_tensor(L);
+  mt_tensor *t = mtl_check_tensor(L, arg, fname);
+  const bool same = mt_same_device(mt_device_of(t), to->device);
+  mt_status status = MT_OK;
+  if (same && t->v.dtype == to->dtype && !to->copy) {
+    lua_pushvalue(L, arg);
+  } else if (!same || to->non_blocking) {
+    status = transfer(ctx, t, to, out);
+  } else if (t->v.dtype != to->dtype) {
+    const mt_attr attr = mt_attr_i(to->dtype);
+    status = apply_held(ctx, MT_OP__cast, t, &attr, out);
+  } else {
+    status = apply_held(ctx, MT_OP_clone, t, NULL, out);
+  }
+  raise_if(L, fname, status);
+  return 1;
+}
+
+static int convert(lua_State *L, mt_context *ctx, int arg, mt_dtype dtype,
+                   mt_device device, const char *fname) {
+  const target to = {dtype, device, false, false};
+  return convert_to(L, ctx, arg, &to, fname);
+}
 
 /* A string at index names a dtype or a device. */
 static bool read_name(lua_State *L, int index, target *to, mtl_text *e) {
   const char *name = lua_tostring(L, index);
   if (mt_dtype_parse(name, &to->dtype)) return true;
-  if (mt_device_parse(name, &to->device) == MT_OK) return true;
+  if (mtl_parse_device(L, name, &to->device) == MT_OK) return true;
   return mtl_say(e, "'%.60s' is neither a dtype nor a device", name);
 }
 
@@ -97,26 +133,31 @@ static bool read_to_options(lua_State *L, int index, target *to, mtl_text *e) {
         return mtl_say(e, "option 'device': device name expected, got %s",
                        mtl_typename(L, -1));
       }
-      if (mt_device_parse(lua_tostring(L, -1), &to->device) != MT_OK) {
+      if (mtl_parse_device(L, lua_tostring(L, -1), &to->device) != MT_OK) {
         return mtl_say(e, "option 'device': %.300s", mt_last_error()->text);
       }
     } else if (strcmp(key, "copy") == 0) {
       to->copy = lua_toboolean(L, -1);
+    } else if (strcmp(key, "non_blocking") == 0) {
+      to->non_blocking = lua_toboolean(L, -1);
     } else {
-      return mtl_say(e, "unknown option '%.60s'; there are dtype, device, copy", key);
+      return mtl_say(
+          e, "unknown option '%.60s'; there are dtype, device, copy, non_blocking",
+          key);
     }
     lua_pop(L, 1);
   }
   return true;
 }
 
-/* x:to(dtype | device | tensor | {dtype=, device=, copy=}, ...): x itself if nothing
-** changes */
+/* x:to(dtype | device | tensor | {dtype=, device=, copy=, non_blocking=}, ...): x
+** itself if nothing changes; non_blocking: do not wait for a copy between pinned memory
+** and a GPU. The gradient comes back to x's device */
 static int tensor_to(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "to");
   const int n = lua_gettop(L);
-  target to = {mt_dtype_of(x), mt_device_of(x), false};
+  target to = {mt_dtype_of(x), mt_device_of(x), false, false};
   mtl_text e;
   if (n == 1) mtl_argerror(L, 2, "to", "dtype or device expected, got no value");
   for (int i = 2; i <= n; i++) {
@@ -135,7 +176,7 @@ static int tensor_to(lua_State *L) {
     }
     if (!ok) return mtl_argerror(L, i, "to", "%s", e.s);
   }
-  return convert(L, ctx, 1, to.dtype, to.device, to.copy, "to");
+  return convert_to(L, ctx, 1, &to, "to");
 }
 
 /* x:float(), x:double(), x:half(), x:bfloat16(), x:long(), x:int(), x:short(),
@@ -146,35 +187,33 @@ static int tensor_cast(lua_State *L) {
   const mt_dtype dtype = (mt_dtype)lua_tointeger(L, lua_upvalueindex(1));
   const char *fname = lua_tostring(L, lua_upvalueindex(2));
   const mt_tensor *x = mtl_check_tensor(L, 1, fname);
-  return convert(L, ctx, 1, dtype, mt_device_of(x), false, fname);
+  return convert(L, ctx, 1, dtype, mt_device_of(x), fname);
 }
 
 /* x:cpu(): x in main memory */
 static int tensor_cpu(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "cpu");
-  return convert(L, ctx, 1, mt_dtype_of(x), cpu, false, "cpu");
+  return convert(L, ctx, 1, mt_dtype_of(x), cpu, "cpu");
 }
 
-/* x:cuda(): x on the GPU; an error where there is none */
+/* x:cuda(): x on the current GPU; an error where there is none */
 static int tensor_cuda(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "cuda");
-  const mt_device cuda = {MT_CUDA, 0};
-  return convert(L, ctx, 1, mt_dtype_of(x), cuda, false, "cuda");
+  return convert(L, ctx, 1, mt_dtype_of(x), mtl_current_gpu(L), "cuda");
 }
 
-/* x:gpu(): x on the GPU; nil and the reason where there is none */
+/* x:gpu(): x on the current GPU; nil and the reason where there is none */
 static int tensor_gpu(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "gpu");
-  const mt_device cuda = {MT_CUDA, 0};
-  if (mt_backend_of(cuda) == NULL) {
+  if (mt_backend_of(mtl_current_gpu(L)) == NULL) {
     lua_pushnil(L);
     lua_pushstring(L, mt_last_error()->text);
     return 2;
   }
-  return convert(L, ctx, 1, mt_dtype_of(x), cuda, false, "gpu");
+  return convert(L, ctx, 1, mt_dtype_of(x), mtl_current_gpu(L), "gpu");
 }
 
 /* ---- values ---- */

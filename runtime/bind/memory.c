@@ -20,10 +20,7 @@ static void set_integer(lua_State *L, const char *key, int64_t value) {
   lua_setfield(L, -2, key);
 }
 
-/* mt.memory_stats([device]) -> table: live_tensors, live_bytes, cached_bytes (freed,
-** kept for reuse), peak_bytes, allocations, frees, limit_bytes */
-static int mt_memory_stats_table(lua_State *L) {
-  const mt_device device = check_device(L, 1, "memory_stats");
+void mtl_push_memory_stats(lua_State *L, mt_device device) {
   const mt_memory m = mt_memory_stats(device);
   lua_createtable(L, 0, 7);
   set_integer(L, "live_tensors", m.live_tensors);
@@ -33,6 +30,12 @@ static int mt_memory_stats_table(lua_State *L) {
   set_integer(L, "allocations", m.allocations);
   set_integer(L, "frees", m.frees);
   set_integer(L, "limit_bytes", m.limit_bytes);
+}
+
+/* mt.memory_stats([device]) -> table: live_tensors, live_bytes, cached_bytes (freed,
+** kept for reuse), peak_bytes, allocations, frees, limit_bytes */
+static int mt_memory_stats_table(lua_State *L) {
+  mtl_push_memory_stats(L, check_device(L, 1, "memory_stats"));
   return 1;
 }
 

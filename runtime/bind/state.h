@@ -66,6 +66,25 @@ void mtl_dtype_limits(mt_dtype d, int64_t *lo /* [out] */, int64_t *hi /* [out] 
 ** Free it when done. */
 mt_tensor *mtl_push_on_cpu(lua_State *L, int arg, int dtype, const char *fname);
 
+/* Push the table that mt.memory_stats gives (memory.c). The device must be there. */
+void mtl_push_memory_stats(lua_State *L, mt_device device);
+
+/* An uninitialised tensor in pinned host memory (pinned.c). MT_EDEVICE: no GPU. */
+mt_status mtl_empty_pinned(mt_context *ctx, mt_dtype dtype, int ndim,
+                           const int64_t *shape, mt_tensor **out /* [out] */);
+/* A copy to or from this GPU is under way which reads or fills t, if it is pinned. */
+void mtl_note_pinned(mt_tensor *t, mt_device gpu);
+
+/* Stream and Event of mt.cuda (stream.c); stack: mt.cuda */
+void mtl_open_streams(lua_State *L);
+/* The GPU that the number or name at arg means; none: the current one. An error of
+** mt.cuda.NAME where there is none (cuda.c). */
+mt_device mtl_check_gpu(lua_State *L, int arg, const char *name);
+/* Call the function at fn with what stands above it, while gpu is the current one and
+** stream its current stream; whatever happens, both are then what they were. The
+** results are left from fn on; returns their number (cuda.c). */
+int mtl_call_on(lua_State *L, int fn, int gpu, void *stream);
+
 /* Overwrite t with a value (constructors.c). */
 mt_status mtl_fill(mt_context *ctx, mt_tensor *t, double value);
 

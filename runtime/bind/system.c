@@ -91,14 +91,42 @@ static int mt_is_deterministic(lua_State *L) {
   return 1;
 }
 
+static const char *const precisions[] = {"highest", "high", "medium", NULL};
+
+/* mt.set_matmul_precision("highest" | "high" | "medium"): of float32 products and
+** convolutions on a GPU: float32, TF32 (10 bits behind the point), bfloat16 (7 bits) */
+static int mt_set_matmul_precision(lua_State *L) {
+  static const char fname[] = "set_matmul_precision";
+  if (lua_type(L, 1) != LUA_TSTRING) {
+    return mtl_argerror(L, 1, fname,
+                        "\"highest\", \"high\" or \"medium\" expected, got %s",
+                        mtl_typename(L, 1));
+  }
+  const char *name = lua_tostring(L, 1);
+  for (int i = 0; precisions[i] != NULL; i++) {
+    if (strcmp(name, precisions[i]) != 0) continue;
+    mtl_context(L)->precision = i;
+    return 0;
+  }
+  return mtl_argerror(L, 1, fname,
+                      "unknown precision '%.40s': want highest, high or medium", name);
+}
+
+/* mt.get_matmul_precision() -> name: what mt.set_matmul_precision set; "highest" at
+** first */
+static int mt_get_matmul_precision(lua_State *L) {
+  lua_pushstring(L, precisions[mtl_context(L)->precision]);
+  return 1;
+}
+
 /* ---- devices ---- */
 
-static const mt_device cuda = {MT_CUDA, 0};
-
 /* "auto" is a GPU if there is one. */
-static mt_status parse_default_device(const char *name, mt_device *d /* [out] */) {
-  if (strcmp(name, "auto") != 0) return mt_device_parse(name, d);
-  *d = mt_backend_of(cuda) != NULL ? cuda : (mt_device){MT_CPU, 0};
+static mt_status parse_default_device(lua_State *L, const char *name,
+                                      mt_device *d /* [out] */) {
+  if (strcmp(name, "auto") != 0) return mtl_parse_device(L, name, d);
+  *d = mtl_current_gpu(L);
+  if (mt_backend_of(*d) == NULL) *d = (mt_device){MT_CPU, 0};
   return MT_OK;
 }
 
@@ -110,7 +138,7 @@ static int mt_set_default_device(lua_State *L) {
     return mtl_argerror(L, 1, fname, "device name expected, got %s",
                         mtl_typename(L, 1));
   }
-  if (parse_default_device(lua_tostring(L, 1), &mtl_context(L)->default_device) !=
+  if (parse_default_device(L, lua_tostring(L, 1), &mtl_context(L)->default_device) !=
       MT_OK) {
     return mtl_argerror(L, 1, fname, "%s", mt_last_error()->text);
   }
@@ -132,42 +160,10 @@ void mtl_preset_device(lua_State *L) {
     name = mtl_getenv(L, source);
   }
   if (name != NULL && name[0] != '\0' &&
-      parse_default_device(name, &mtl_context(L)->default_device) != MT_OK) {
+      parse_default_device(L, name, &mtl_context(L)->default_device) != MT_OK) {
     luaL_error(L, "%s: %s", source, mt_last_error()->text);
   }
   lua_pop(L, 1);
-}
-
-/* mt.cuda.is_available() -> boolean: with false comes the reason */
-static int cuda_is_available(lua_State *L) {
-  const mt_backend *backend = mt_backend_of(cuda);
-  lua_pushboolean(L, backend != NULL);
-  if (backend != NULL) return 1;
-  lua_pushstring(L, mt_last_error()->text);
-  return 2;
-}
-
-static int count_devices(void) {
-  int n = 0;
-  while (n < INT8_MAX && mt_backend_of((mt_device){MT_CUDA, (int8_t)n}) != NULL) n++;
-  return n;
-}
-
-/* mt.cuda.device_count() -> integer: GPUs that can be used */
-static int cuda_device_count(lua_State *L) {
-  lua_pushinteger(L, count_devices());
-  return 1;
-}
-
-/* mt.cuda.synchronize([device]): wait until a GPU has done all that was asked of it;
-** bad data that a kernel met there is an error here */
-static int cuda_synchronize(lua_State *L) {
-  static const char fname[] = "synchronize";
-  const mt_device d = lua_isnoneornil(L, 1) ? cuda : mtl_check_device(L, 1, fname);
-  if (mt_backend_of(d) == NULL || mt_synchronize(mtl_context(L), d) != MT_OK) {
-    return mtl_raise(L, fname);
-  }
-  return 0;
 }
 
 /* ---- mt.info() ---- */
@@ -215,6 +211,33 @@ static void push_cpu_features(lua_State *L) {
 #endif
 }
 
+/* Push a line for each GPU, or why there is none. */
+static void push_gpus(lua_State *L) {
+  const char *reason = NULL;
+  const mt_backend *backend = mt_cuda_backend(&reason);
+  if (backend == NULL) {
+    lua_pushstring(L, reason);
+    return;
+  }
+  const int n = backend->device->device_count(), first = lua_gettop(L) + 1;
+  luaL_checkstack(L, n + 1, NULL);
+  for (int i = 0; i < n; i++) {
+    mt_device_info g;
+    char text[512];
+    if (backend->device->describe(i, &g) != MT_OK) {
+      snprintf(text, sizeof text, "cuda:%d %.300s", i, backend->device->error_text());
+    } else {
+      snprintf(text, sizeof text,
+               "cuda:%d %s, capability %d.%d, %.1f GiB, driver %d.%d, runtime %d.%d", i,
+               g.name, g.major, g.minor, (double)g.total_bytes / 0x1p30,
+               g.driver / 1000, g.driver % 1000 / 10, g.runtime / 1000,
+               g.runtime % 1000 / 10);
+    }
+    lua_pushfstring(L, i > 0 ? "; %s" : "%s", text);
+  }
+  lua_concat(L, lua_gettop(L) - first + 1);
+}
+
 /* mt.info() -> table: for bug reports: version, api_version, lua, compiler, cpu,
 ** cpu_features, threads, default_device, default_dtype, cuda, lua_files, libraries */
 static int mt_info(lua_State *L) {
@@ -238,12 +261,8 @@ static int mt_info(lua_State *L) {
   lua_createtable(L, 0, 1);
   set_string(L, "zlib", zlibVersion());
   lua_setfield(L, -2, "libraries");
-  if (mt_backend_of(cuda) == NULL) {
-    set_string(L, "cuda", mt_last_error()->text);
-  } else {
-    lua_pushfstring(L, "%d devices", count_devices());
-    lua_setfield(L, -2, "cuda");
-  }
+  push_gpus(L);
+  lua_setfield(L, -2, "cuda");
   return 1;
 }
 
@@ -254,21 +273,16 @@ static const luaL_Reg functions[] = {{"manual_seed", mt_manual_seed},
                                      {"get_num_threads", mt_get_threads},
                                      {"set_deterministic", mt_set_deterministic},
                                      {"is_deterministic", mt_is_deterministic},
+                                     {"set_matmul_precision", mt_set_matmul_precision},
+                                     {"get_matmul_precision", mt_get_matmul_precision},
                                      {"set_default_device", mt_set_default_device},
                                      {"get_default_device", mt_get_default_device},
                                      {"info", mt_info},
                                      {NULL, NULL}};
 
-static const luaL_Reg cuda_functions[] = {{"is_available", cuda_is_available},
-                                          {"device_count", cuda_device_count},
-                                          {"synchronize", cuda_synchronize},
-                                          {NULL, NULL}};
-
 /* stack: module */
 void mtl_open_system(lua_State *L) {
   luaL_setfuncs(L, functions, 0);
-  luaL_newlib(L, cuda_functions);
-  lua_setfield(L, -2, "cuda");
   lua_createtable(L, 0, 2);
   set_string(L, "CPU", "cpu");
   set_string(L, "GPU", "cuda");

@@ -65,7 +65,7 @@ const char *mt_context_close(mt_context *ctx) {
     if (!ctx->fault[gpu]) continue;
     const mt_backend *backend = mt_backend_of((mt_device){MT_CUDA, (int8_t)gpu});
     if (!backend) continue;
-    backend->device->stream_synchronize(gpu, ctx->stream[gpu]);
+    backend->device->device_synchronize(gpu); /* work of any stream may write to it */
     if (ctx->fault[gpu]->set && !text) {
       raise_fault(ctx->fault[gpu]);
       text = mt_last_error()->text;

@@ -85,6 +85,10 @@ static mt_status move_bytes(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
       api_status(backend->device,
                  backend->device->copy(gpu.index, ctx->stream[gpu.index], kind,
                                        dst->v.data, src->v.data, bytes, non_blocking)));
+  if (kind == MT_COPY_TO_DEVICE && !non_blocking && src->storage->release &&
+      backend->device->host_is_pinned(src->v.data)) /* read when its turn comes */
+    return api_status(backend->device, backend->device->stream_synchronize(
+                                           gpu.index, ctx->stream[gpu.index]));
   if (kind == MT_COPY_TO_HOST && !non_blocking) return mt_synchronize(ctx, from);
   return MT_OK;
 }

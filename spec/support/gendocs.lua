@@ -147,7 +147,8 @@ end
 local OWNERS = {
   { "mt", "Functions of the module" }, { "Tensor", "Methods of tensors" },
   { "Tensor static", "mt.Tensor" }, { "mt.nn", "Forward and backward by hand: mt.nn" },
-  { "mt.cuda", "mt.cuda" },
+  { "mt.cuda", "mt.cuda" }, { "mt.cuda.Stream", "mt.cuda.Stream" },
+  { "mt.cuda.Event", "mt.cuda.Event" },
 }
 
 local function c_section(add, owner, title)
