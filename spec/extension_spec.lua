@@ -12,6 +12,10 @@ local loaded
 local function extension()
   if loaded then return loaded end
   if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
+  if shell.run("echo '#include <lauxlib.h>' | gcc -fsyntax-only -isystem "
+    .. "/usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -xc -").code ~= 0 then
+    pending "no Lua headers"
+  end
   local file = os.tmpname()
   local r = shell.run("gcc -Wall -Wextra -Werror -shared -fPIC -Iruntime "
     .. "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 "

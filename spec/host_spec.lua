@@ -125,14 +125,14 @@ describe("mtlua", function()
   end)
 
   it("ends with 130 when Ctrl-C is not caught", function()
-    local r = shell.run("timeout --preserve-status -s INT 0.5 " .. mtlua
+    local r = shell.run("timeout --preserve-status -s INT 1 " .. mtlua
       .. " -e 'while true do end'; echo $?")
     assert.equal("130\n", r.out, r.err)
     assert.truthy(r.err:find "interrupted!", r.err)
   end)
 
   it("lets a script catch Ctrl-C", function()
-    local r = shell.run(("timeout --preserve-status -s INT 0.5 %s -e %s"):format(mtlua,
+    local r = shell.run(("timeout --preserve-status -s INT 1 %s -e %s"):format(mtlua,
       shell.quote [[local ok, err = pcall(function() while true do end end)
         io.write(tostring(ok), " ", tostring(err)) os.exit(3)]]))
     assert.truthy(r.out:find "^false .*interrupted!", r.out .. r.err)

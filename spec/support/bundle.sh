@@ -7,20 +7,21 @@ share=$(lua5.4 -e 'print(package.searchpath("busted", package.path):match("(.*)/
 share=${share%/busted}
 lib=$(lua5.4 -e 'print(package.searchpath("lfs", package.cpath):match("(.*)/lfs"))')
 rm -rf "$to"
-mkdir -p "$to/build" "$to/runtime" "$to/share" "$to/lib"
+mkdir -p "$to/build" "$to/kernels" "$to/runtime" "$to/share" "$to/lib"
 for name in busted luassert say pl mediator cliargs term system; do
   for file in "$share/$name" "$share/$name.lua"; do
     if [ -e "$file" ]; then cp -rL "$file" "$to/share/"; fi
   done
 done
-for name in lfs.so system term; do
+for name in lfs.so lpeg.so system term; do
   if [ -e "$lib/$name" ]; then cp -rL "$lib/$name" "$to/lib/"; fi
 done
-cp build/mtlua "$to/build/"
+cp build/mtlua build/mytensor.so "$to/build/"
 if [ -e build/mytensor_cuda.so ]; then cp build/mytensor_cuda.so "$to/build/"; fi
 strip --strip-unneeded "$to"/build/*
 cp -r spec examples lua "$to/"
 cp runtime/mytensor.h "$to/runtime/"
+cp kernels/ops.def "$to/kernels/"
 cat > "$to/run-specs" <<'END'
 #!/bin/sh
 # run-specs [what ...]: the specs, inside the host beside this file.
