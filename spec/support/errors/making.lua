@@ -82,7 +82,7 @@ return {
     "bad argument #1 to 'to' ('float31' is neither a dtype nor a device)" },
   { 'mt.zeros(2):to{dtype = "int8", where = 1}',
     "bad argument #1 to 'to' (unknown option 'where'; there are dtype, device, "
-      .. "copy)" },
+      .. "copy, non_blocking)" },
   { "mt.zeros(2):size(2)",
     "bad argument #1 to 'size' (dim 2 is out of range: 1 .. 1 or -1 .. -1)" },
   { "mt.zeros(2):size(0)",
