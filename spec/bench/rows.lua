@@ -201,9 +201,9 @@ rows.add = vector(function(x)
   local y = mt.rand(LENGTH)
   return function() return x + y end
 end)
-rows.add_out = vector(function(x)
+rows.add_inplace = vector(function(x)
   local y = mt.zeros(LENGTH)
-  return function() x:add_(y) end, "ours in place: ops take no out"
+  return function() x:add_(y) end, "the baseline's row gives out; ours take none"
 end)
 for _, name in ipairs { "relu", "exp", "sigmoid", "tanh", "gelu", "sum" } do
   rows[name] = vector(function(x)
@@ -247,7 +247,7 @@ rows.layernorm = matrix(function(x, m)
     local d = x - x:mean(2, true)
     local scale = (d:square():mean(2, true) + 1e-5):rsqrt()
     return d * scale * w + b
-  end, "ours composed of 9 ops: there is no layer norm yet"
+  end, "ours is composed of 9 ops: there is no layer norm yet"
 end, on_gpu and LENGTH // 1024 or 8192, 1024)
 
 function rows.permute_nchw_nhwc()

@@ -94,7 +94,7 @@ def conv(name, N, C, H, K, k, stride, pad, kind, nhwc):
     rows[name], rows[name + "_fwdbwd"] = forward, both
 
 
-# ---- networks --------------------------------------------------------------------------
+# ---- networks ------------------------------------------------------------------------
 def cnn():
     return nn.Sequential(
         nn.Conv2d(1, 16, 5), nn.ReLU(), nn.MaxPool2d(2),
@@ -139,7 +139,7 @@ def inference(network, batch):
     return make
 
 
-# ---- small operators -------------------------------------------------------------------
+# ---- small operators -----------------------------------------------------------------
 def small(name, make, *shape):
     rows[name] = lambda: make(randn(*shape), randn(*shape))
     rows[name + "_grad"] = lambda: make(leaf(*shape), leaf(*shape))
@@ -176,7 +176,7 @@ def add_inplace():
 rows["op_add_inplace"] = add_inplace
 rows["op_empty"] = lambda: lambda: torch.empty(16, device=device)
 
-# ---- memory-bound operators ------------------------------------------------------------
+# ---- memory-bound operators ----------------------------------------------------------
 LENGTH = 1 << 28 if on_gpu else 1 << 24
 SIDE = 16384 if on_gpu else 4096
 
@@ -185,10 +185,15 @@ def on(name, shape, make):
     rows[name] = lambda: make(*(rand(*s) for s in shape))
 
 
+def in_place(x):
+    y = torch.zeros(LENGTH, device=device)
+    return lambda: x.add_(y)
+
+
 VECTOR, MATRIX = (LENGTH,), (SIDE, SIDE)
 on("copy", [VECTOR, VECTOR], lambda x, y: lambda: y.copy_(x))
 on("add", [VECTOR, VECTOR], lambda x, y: lambda: x + y)
-on("add_out", [VECTOR] * 3, lambda x, y, z: lambda: torch.add(x, y, out=z))
+on("add_inplace", [VECTOR], in_place)
 on("relu", [VECTOR], lambda x: x.relu)
 on("exp", [VECTOR], lambda x: x.exp)
 on("sigmoid", [VECTOR], lambda x: x.sigmoid)
@@ -234,7 +239,7 @@ def cross_entropy(backward):
 rows["embedding"] = embedding
 rows["xent"], rows["xent_fwdbwd"] = cross_entropy(False), cross_entropy(True)
 
-# ---- products and the rest -------------------------------------------------------------
+# ---- products and the rest -----------------------------------------------------------
 for n in (256, 1024, 2048, 4096, 8192):
     for kind in DTYPES:
         rows[f"matmul_{n}_{kind}"] = product(n, n, n, kind)
@@ -265,7 +270,7 @@ for batch in (64, 512, 4096):
     rows[f"mlp_train_{batch}"] = training(mlp, batch, "f32")
 rows["cnn_infer_64"], rows["mlp_infer_64"] = inference(cnn, 64), inference(mlp, 64)
 
-# ---- timing: as in rows.lua ------------------------------------------------------------
+# ---- timing: as in rows.lua ----------------------------------------------------------
 BLOCK, BLOCKS, WARM_UP = 0.03, 3, 0.06  # seconds, how many, seconds
 
 

@@ -22,13 +22,14 @@ import table  # noqa: E402
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--device", default="cpu")
-parser.add_argument("--rounds", type=int, default=3)
+parser.add_argument("--rounds", type=int, help="default 5, on the GPU 3")
 parser.add_argument("--only", default="", help="a pattern of row names")
 parser.add_argument("--out", help="default spec/bench/RESULTS[-cpu].md")
 parser.add_argument("--host", default="build/mtlua")
 parser.add_argument("--threads", default="1,2", help="of the CPU rows")
 args = parser.parse_args()
 on_gpu = args.device.startswith("cuda")
+rounds = args.rounds or (3 if on_gpu else 5)
 PATIENCE = 120  # seconds for one answer
 UNITS = {"ns": 1e9, "us": 1e6}
 SCALE = {"GB/s": 1e9, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "images/s": 1}
@@ -113,20 +114,22 @@ class Side:
         return (None if parts[1] == "-" else float(parts[1])), remark
 
 
-def measured_limits(threads):
-    """What limits.c or limits.cu print, as a dict; empty where there is no compiler."""
-    source = "limits.cu" if on_gpu else "limits.c"
-    with tempfile.TemporaryDirectory() as folder:
-        program = os.path.join(folder, "limits")
-        if on_gpu:
-            nvcc = shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
-            build = [nvcc, "-O3", "-arch=native"]
-        else:
-            build = [shutil.which("gcc") or "cc", "-O3", "-march=native",
-                     "-mprefer-vector-width=512", "-fopenmp"]
-        if output_of(build + ["-o", program, os.path.join(HERE, source)]) is None:
-            return {}
-        text = output_of([program], env=environment(threads, {})) or ""
+def build_limits(folder):
+    """The program of limits.c or limits.cu; None where there is no compiler."""
+    program = os.path.join(folder, "limits")
+    if on_gpu:
+        source, nvcc = "limits.cu", shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc"
+        build = [nvcc, "-O3", "-arch=native"]
+    else:
+        source, build = "limits.c", [shutil.which("gcc") or "cc", "-O3", "-fopenmp",
+                                     "-march=native", "-mprefer-vector-width=512"]
+    built = output_of(build + ["-o", program, os.path.join(HERE, source)])
+    return None if built is None else program
+
+
+def measured_limits(program, threads):
+    """What that program prints, as a dict."""
+    text = program and output_of([program], env=environment(threads, {})) or ""
     return {k: float(v) for k, v in (line.split() for line in text.splitlines())}
 
 
@@ -145,6 +148,8 @@ class Result:
         self.ours, self.theirs = (statistics.median(t) if t else None for t in times)
         self.limit = self.share = None
         self.ratio = self.theirs / self.ours if self.ours and self.theirs else None
+        self.best = min(times[1]) / min(times[0]) if all(times) else None
+        self.reference = None  # the row whose speed this one is to have
         pairs = [b / a for a, b in zip(*times)]
         self.spread = (min(pairs), max(pairs)) if pairs else None
 
@@ -166,6 +171,9 @@ class Result:
             out.append(f"ratio {self.ratio:.2f} < {row.faster:g}")
         if row.share and self.share is not None and self.share < row.share:
             out.append(f"{self.share:.0%} of the limit < {row.share:.0%}")
+        other = self.reference
+        if other and other.ours and other.ours < 0.95 * self.ours:
+            out.append(f"{other.ours / self.ours:.0%} of the speed of {other.row.name}")
         if row.at_most and self.ours > row.at_most:
             out.append(f"{self.ours * 1e6:.0f} us > {row.at_most * 1e6:.0f} us")
         return out
@@ -175,7 +183,7 @@ def measure(rows, sides):
     results = []
     for row in rows:
         times, remarks = ([], []), []
-        for _ in range(args.rounds):
+        for _ in range(rounds):
             for i, side in enumerate(sides):
                 if side is None or (times[i] is None):
                     continue
@@ -202,15 +210,16 @@ def short(x):
 
 def lines_of(results):
     torch7 = any(r.row.torch7 for r in results)
-    yield ("| row | unit | ours | PyTorch | ratio | lowest, highest | limit | share |"
-           + (" torch7 |" if torch7 else "") + " goal |")
-    yield "|---|---|---|---|---|---|---|---|" + ("---|" if torch7 else "") + "---|"
+    yield ("| row | unit | ours | PyTorch | ratio | lowest, highest | of the best |"
+           " limit | share |" + (" torch7 |" if torch7 else "") + " goal |")
+    yield "|---|---|---|---|---|---|---|---|---|" + ("---|" if torch7 else "") + "---|"
     for r in results:
         row = r.row
         cells = [row.name, row.unit, short(figure(row, r.ours)),
                  short(figure(row, r.theirs)), f"{r.ratio:.2f}" if r.ratio else "-",
                  "{:.2f}, {:.2f}".format(*r.spread) if r.spread else "-",
-                 short(r.limit), f"{r.share:.0%}" if r.share else "-"]
+                 f"{r.best:.2f}" if r.best else "-", short(r.limit),
+                 f"{r.share:.0%}" if r.share else "-"]
         if torch7:
             cells.append(short(row.torch7))
         unknown = r.ratio is None and not (row.at_most or row.share)
@@ -250,13 +259,14 @@ def python_with_torch():
     return None
 
 
-def main():
+def main(folder):
     load, began, python = os.getloadavg()[0], time.time(), python_with_torch()
     rows = [r for r in (table.cuda_rows() if on_gpu else table.cpu_rows())
             if re.search(args.only, r.name)]
-    out, misses, versions = [], [], []
+    out, misses, notes, versions = [], [], [], []
+    program = build_limits(folder)
     for threads in [None] if on_gpu else [int(n) for n in args.threads.split(",")]:
-        limits = measured_limits(threads)
+        limits = measured_limits(program, threads)
         sides = [Side([args.host, f"{HERE}/rows.lua"], threads, {}),
                  python and Side([python, f"{HERE}/rows.py"], threads, FAIR)]
         if not versions:
@@ -266,7 +276,7 @@ def main():
         for side in sides:
             if side:
                 side.stop()
-        again = measured_limits(threads)
+        again = measured_limits(program, threads)
         for name, value in again.items():
             best = min if name == "launch" else max
             limits[name] = best(value, limits.get(name, value))
@@ -276,22 +286,25 @@ def main():
             limits["copy"] = max(copies, default=None)
             for kind in ("f32", "tf32", "bf16", "f16"):
                 rates = [figure(r.row, t) for r in results for t in (r.ours, r.theirs)
-                         if t and r.row.name.startswith("matmul_") and r.row.limit == kind]
+                         if t and r.row.limit == kind and "matmul_" in r.row.name]
                 limits[kind] = max(rates, default=None)
             if limits.get("fma"):
                 limits["f32"] = limits["fma"]
         else:
             limits["memory"] = max(limits.get("copy", 0), limits.get("add", 0)) or None
+        by_name = {r.row.name: r for r in results}
         for r in results:
             r.set_limit(limits)
+            r.reference = by_name.get(r.row.like)
         where = args.device if on_gpu else f"{threads} thread" + "s" * (threads > 1)
         out += [f"## {where}", "", "Limits: " + ", ".join(
             f"{k} {short(v)}" for k, v in limits.items() if v) + ".", ""]
         out += list(lines_of(results)) + [""]
-        misses += [f"- {where}, {r.row.name}: {'; '.join(r.misses())}"
-                   for r in results if r.misses()]
-        misses += [f"- {where}, {r.row.name}: note: {'; '.join(r.remarks)}"
-                   for r in results if r.remarks]
+        for r in results:
+            if r.misses():
+                misses.append(f"- {where}, {r.row.name}: {'; '.join(r.misses())}")
+            notes += [f"- {r.row.name}: {text}" for text in r.remarks
+                      if f"- {r.row.name}: {text}" not in notes]
     head = [
         f"# Benchmarks on {'the GPU' if on_gpu else 'the CPU'}", "",
         "Written by `make bench" + (" DEVICE=cuda`." if on_gpu else "`."), "",
@@ -299,28 +312,34 @@ def main():
         f"- commit: {commit()}",
         f"- date: {time.strftime('%Y-%m-%d %H:%M', time.gmtime(began))} UTC, "
         f"{time.time() - began:.0f} s",
-        f"- both sides in turn, {args.rounds} rounds a row; medians",
+        f"- both sides in turn, {rounds} rounds a row; medians",
         f"- load average when it began: {load:.2f}"]
     if load > 0.5:
-        head.append("- **other programs ran on this machine meanwhile: only ratios count,"
-                    " and roughly**")
+        head.append("- **other programs ran on this machine meanwhile: only ratios"
+                    " count, and roughly**")
     if not python:
         head.append("- no PyTorch here: only our side was measured")
-    head += ["", "Ratio: PyTorch's time over ours, above 1 we are faster; then the lowest"
-             " and the highest of the rounds. ns and us: the lower, the better.", ""]
+    if not program:
+        head.append("- no compiler here: limits that a program measures are missing")
+    head += ["", "Ratio: PyTorch's time over ours, above 1 we are faster; then the"
+             " lowest and the highest of the rounds, and that of both sides' best"
+             " rounds. ns and us: the lower, the better.", ""]
     if on_gpu:
-        head += ["Limits: GB/s the better copy of this run; TFLOP/s the multiply-add peak"
-                 " of float32, of other types the best product of this run; us one launch"
-                 " from C. Rows op_* until enqueued, others until done.", ""]
+        head += ["Limits: GB/s the better copy of this run; TFLOP/s the multiply-add"
+                 " peak of float32, of other types the best product of this run; us"
+                 " one launch from C. Rows op_* until enqueued, others until done.", ""]
     else:
         head += ["Limits: GB/s the better of a plain C copy and addition of arrays;"
                  " GFLOP/s the multiply-add peak. torch7: 1 thread, from the baseline"
                  " page, another machine. Dims count from 0.", ""]
-    tail = ["## Goals missed, and notes", ""] + (misses or ["none"])
+    tail = ["## Goals missed", ""] + (misses or ["none"])
+    if notes:
+        tail += ["", "## Notes", ""] + notes
     path = args.out or os.path.join(HERE, "RESULTS.md" if on_gpu else "RESULTS-cpu.md")
     with open(path, "w") as file:
         file.write("\n".join(head + out + tail) + "\n")
-    print(f"{path}: {len(misses)} notes, {time.time() - began:.0f} s")
+    print(f"{path}: {len(misses)} goals missed, {time.time() - began:.0f} s")
 
 
-main()
+with tempfile.TemporaryDirectory() as scratch:
+    main(scratch)

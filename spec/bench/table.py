@@ -6,13 +6,14 @@ from collections import namedtuple
 # work: bytes, operations or images of one run; unit: what the table shows.
 # limit: what bounds the row, as run.py measures it; flops: operations of one image.
 # faster: PyTorch's time over ours, at least; share: of the limit, at least;
-# at_most: seconds; torch7: its figure of one thread on the machine of the baseline.
-Row = namedtuple("Row", "name work unit limit faster share at_most torch7 flops")
+# like: the row whose speed it is to have; at_most: seconds;
+# torch7: its figure of one thread on the machine of the baseline.
+Row = namedtuple("Row", "name work unit limit faster share at_most torch7 flops like")
 
 
 def row(name, work, unit, limit=None, faster=1, share=None, at_most=None, torch7=None,
-        flops=None):
-    return Row(name, work, unit, limit, faster, share, at_most, torch7, flops)
+        flops=None, like=None):
+    return Row(name, work, unit, limit, faster, share, at_most, torch7, flops, like)
 
 
 def conv_flops(N, C, H, K, k, stride, pad):
@@ -36,12 +37,13 @@ def cpu_rows():
         return row(name, 2 * m * n * k * batch, "GFLOP/s", "fma", torch7=torch7)
 
     def memory(name, elements, bytes_, share=None, torch7=None):
-        return row(name, elements * bytes_, "GB/s", "memory", share=share, torch7=torch7)
+        return row(name, elements * bytes_, "GB/s", "memory", 1, share, torch7=torch7)
 
     def images(name, flops, faster, torch7):
         return row(name, 64, "images/s", "fma", faster, torch7=torch7, flops=flops)
 
-    small, large = conv_flops(32, 16, 28, 32, 3, 1, 1), conv_flops(16, 64, 56, 64, 3, 1, 1)
+    small = conv_flops(32, 16, 28, 32, 3, 1, 1)
+    large = conv_flops(16, 64, 56, 64, 3, 1, 1)
     N, M = 1 << 24, 8192 * 1024
     return [
         op("op_add", 343), op("op_add_grad"), op("op_relu", 1538), op("op_relu_grad"),
@@ -59,12 +61,13 @@ def cpu_rows():
         row("conv_large", large, "GFLOP/s", "fma", torch7=114),
         row("conv_large_nhwc", large, "GFLOP/s", "fma"),
         row("conv_large_fwdbwd", 3 * large, "GFLOP/s", "fma", torch7=108),
-        memory("copy", N, 8), memory("add_out", N, 12, torch7=29.7),
+        memory("copy", N, 8), memory("add_inplace", N, 12),
         memory("add", N, 12), memory("relu", N, 8, torch7=1.4),
         memory("exp", N, 8, 0.8, 4.2), memory("sigmoid", N, 8, 0.8, 3.4),
         memory("tanh", N, 8, 0.8, 0.45), memory("softmax_1024", M, 8, 0.8, 1.4),
         memory("layernorm", M, 8, 0.8, 1.2), memory("sum", N, 4, None, 5.7),
-        memory("sum_dim0", N, 4, None, 10), memory("sum_dim1", N, 4, None, 5.6),
+        memory("sum_dim0", N, 4, None, 10)._replace(like="sum_dim1"),
+        memory("sum_dim1", N, 4, None, 5.6),
         memory("max_dim1", N, 4, 0.8), memory("transpose", N, 8, 0.6, 5.0),
         memory("add_row", N, 8),
         images("cnn_train_64", 3 * CNN - CNN_FIRST, 1.5, 3778),
