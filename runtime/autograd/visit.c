@@ -171,6 +171,17 @@ static mt_status observe(mt_walk *w, mt_task *t) {
   return MT_OK;
 }
 
+/* An op may take an input of another device, as copy_ does, or a number on the CPU: its
+** gradient is made where the op ran. */
+static mt_status move_back(mt_walk *w, const mt_meta *to, mt_tensor **g) {
+  mt_tensor *moved = NULL;
+  MT_TRY(mt_convert(w->ctx, *g, to->dtype, to->device, &moved));
+  const mt_status status = mt_record_transfer(w->ctx, *g, moved);
+  mt_release(*g);
+  *g = moved;
+  return status;
+}
+
 /* The gradient of input i as the rule made it, to what the input needs. Takes over *g.
  */
 static mt_status fit(mt_walk *w, const mt_node *n, int i, mt_tensor **g) {
@@ -183,6 +194,7 @@ static mt_status fit(mt_walk *w, const mt_node *n, int i, mt_tensor **g) {
                    i + 1, mt_view_text(v), mt_shape_text(m->ndim, m->shape));
   }
   if (!mt_same_device(mt_device_of(*g), m->device)) {
+    if (!n->custom) return move_back(w, m, g);
     return mt_fail(MT_EDEVICE, "%s: the gradient of input %d is on %s, the input on %s",
                    n->name, i + 1, mt_device_name(mt_device_of(*g)),
                    mt_device_name(m->device));
