@@ -166,7 +166,7 @@ describe("copies between devices", function()
     assert.same({ 6, 12 }, mt.grad(dx:sum(), x)[1]:totable())
   end)
 
-  on_gpu("give a number on the CPU, and what copy_ reads, their gradients there", function()
+  on_gpu("give numbers and what copy_ reads their gradients on the CPU", function()
     local x = mt.tensor(3, { requires_grad = true })
     local y = ones(4) * x
     y:sum():backward()

@@ -184,9 +184,15 @@ for _, channel in ipairs { "failure", "error" } do
   end)
 end
 
+-- Tensors and bytes that are alive on the CPU and the GPUs.
 local function live()
-  local s = mt.memory_stats()
-  return s.live_tensors, s.live_bytes
+  local s = mt.memory_stats "cpu"
+  local tensors, bytes = s.live_tensors, s.live_bytes
+  for i = 0, mt.cuda.device_count() - 1 do
+    s = mt.cuda.memory_stats(i)
+    tensors, bytes = tensors + s.live_tensors, bytes + s.live_bytes
+  end
+  return tensors, bytes
 end
 
 -- Run a file; its closures, which hold its tensors, are garbage when this returns.
