@@ -25,8 +25,12 @@ local mt = { nn = {}, optim = {}, data = {}, cuda = {} }
 local Tensor = {}
 mt.Tensor = Tensor
 
-mt.cuda.Event = {}
-mt.cuda.Stream = {}
+---@class mytensor.Stream
+local Stream = {}
+
+---@class mytensor.Event
+local Event = {}
+
 mt.nn.init = {}
 mt.nn.utils = {}
 mt.utils = {}
@@ -2768,13 +2772,13 @@ function mt.zeros_like(x, opts) end
 --- `mt.cuda.Event([{timing=}])`
 --- gives event; a mark on the current GPU; with timing the time between two of them can be told
 ---@param options any
----@return any
+---@return mytensor.Event
 function mt.cuda.Event(options) end
 
 --- `mt.cuda.Stream([device])`
 --- gives stream; a queue of its own for work on a GPU. It does not wait for the work of other streams: that is what mt.cuda.Event is for
 ---@param device any
----@return any
+---@return mytensor.Stream
 function mt.cuda.Stream(device) end
 
 --- `mt.cuda.current_device()`
@@ -2841,46 +2845,46 @@ function mt.cuda.with_device(i, fn, ...) end
 --- gives float; milliseconds from this mark to the other; waits for both
 ---@param other any
 ---@return any
-function mt.cuda.Event.elapsed(other) end
+function Event:elapsed(other) end
 
 --- `mt.cuda.Event:query()`
 --- has the mark been reached?
 ---@return any
-function mt.cuda.Event.query() end
+function Event:query() end
 
 --- `mt.cuda.Event:record([stream])`
 --- mark the end of what the stream, else the current one, has been given until now
 ---@param stream any
 ---@return any
-function mt.cuda.Event.record(stream) end
+function Event:record(stream) end
 
 --- `mt.cuda.Event:synchronize()`
 --- wait here until the mark has been reached
 ---@return any
-function mt.cuda.Event.synchronize() end
+function Event:synchronize() end
 
 --- `mt.cuda.Event:wait([stream])`
 --- what the stream, else the current one, is given from now on runs when the mark has been reached
 ---@param stream any
 ---@return any
-function mt.cuda.Event.wait(stream) end
+function Event:wait(stream) end
 
 --- `mt.cuda.Stream:device()`
 --- gives name; "cuda:0"
 ---@return any
-function mt.cuda.Stream.device() end
+function Stream:device() end
 
 --- `mt.cuda.Stream:synchronize()`
 --- wait until all that the stream was given is done; bad data that a kernel met is an error here
 ---@return any
-function mt.cuda.Stream.synchronize() end
+function Stream:synchronize() end
 
 --- `mt.cuda.Stream:use(fn, ...)`
 --- gives results of fn(...); meanwhile the stream is the current one of its GPU, and "cuda" means that GPU; fn may not yield
 ---@param fn any
 ---@param ... any
 ---@return any
-function mt.cuda.Stream.use(fn, ...) end
+function Stream:use(fn, ...) end
 
 --- `dx = nn.avgpool_backward(x, dy, kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w)`
 ---@param x any

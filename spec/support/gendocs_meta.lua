@@ -72,8 +72,9 @@ return function(given)
   end
 
   local function c_function(f)
+    local class = f.owner:match "^mt%.cuda%.(%u%w*)$"
     local prefix = f.owner == "Tensor" and "Tensor:" or f.owner == "Tensor static"
-      and "Tensor." or f.owner .. "."
+      and "Tensor." or class and class .. ":" or f.owner .. "."
     local key = prefix .. f.name
     if documented[key] then return end
     documented[key] = true
@@ -81,7 +82,8 @@ return function(given)
     if f.doc ~= "" then add("--- %s", f.doc) end
     local names = names_of(f.arguments)
     for _, name in ipairs(names) do add("---@param %s any", name) end
-    add "---@return any"
+    local makes = f.owner == "mt.cuda" and f.name:match "^%u%w*$"
+    add("---@return %s", makes and "mytensor." .. makes or "any")
     add("function %s%s(%s) end", prefix, f.name, table.concat(names, ", "))
     add ""
   end
@@ -108,6 +110,11 @@ return function(given)
   add "---@operator len: integer"
   add "local Tensor = {}"
   add "mt.Tensor = Tensor"
+  for _, class in ipairs { "Stream", "Event" } do
+    add ""
+    add("---@class mytensor.%s", class)
+    add("local %s = {}", class)
+  end
   add ""
   local owners = {}
   for _, f in ipairs(given.lua_functions) do owners[f.owner] = true end
@@ -117,7 +124,7 @@ return function(given)
   local sorted = {}
   for owner in pairs(owners) do
     if owner:find "^mt%.%w+%.?%w*" and owner ~= "mt.nn" and owner ~= "mt.optim"
-      and owner ~= "mt.data" and owner ~= "mt.cuda" then
+      and owner ~= "mt.data" and not owner:find "^mt%.cuda" then
       sorted[#sorted + 1] = owner
     end
   end
