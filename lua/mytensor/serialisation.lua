@@ -130,16 +130,20 @@ function serialisation.save_tensors(path, tensors, metadata)
   -- Programs that save to one path at once must not share the other name.
   local unique = tostring(list):gsub("[^%w]", "")
   local draft = ("%s.%x%s.tmp"):format(path, os.time(), unique)
+  -- A device is written to: renaming would put a file in its place.
+  local device = path:match("^/dev/[^/]+$") ~= nil
+  if device then draft = path end
   local file, message = io.open(draft, "wb")
   if not file then return nil, message end
   local fine, ok
   fine, ok, message = pcall(write_all, file, list, metadata)
   local closed, close_message = file:close()
   if fine and ok and closed then
+    if device then return true end
     ok, message = os.rename(draft, path)
     if ok then return true end
   end
-  os.remove(draft)
+  if not device then os.remove(draft) end
   if not fine then error(ok, 0) end -- out of memory, or a device that failed
   return nil, ("%s: %s"):format(path, message or close_message)
 end

@@ -342,6 +342,8 @@ describe("a DataLoader", function()
     raises("bad argument #1 to 'DataLoader' (dataset: TensorDataset, list of tensors,"
            .. " or object with 'get' or 'batch' expected, got nil)", data.DataLoader,
            {})
+    raises("with 'get' or 'batch' expected, got integer)", data.DataLoader,
+           { dataset = 1 })
     raises("unknown option 'batchsize'", loader_of, 3, { batchsize = 1 })
   end)
 end)

@@ -116,6 +116,14 @@ describe("save_tensors and load_tensors", function()
 end)
 
 describe("save_tensors", function()
+  it("writes to a device and leaves it one", function()
+    local ok, message = mt.save_tensors("/dev/full", { x = mt.ones(100000) })
+    assert.is_nil(ok)
+    assert.equal("/dev/full: No space left on device", message)
+    assert.is_true(mt.save_tensors("/dev/null", { x = mt.ones(3) }))
+    assert.equal(0, assert(io.open("/dev/null", "rb")):seek("end"))
+  end)
+
   it("replaces a file whole, and leaves nothing beside it", function()
     local folder = path .. "-folder"
     require("lfs").mkdir(folder)

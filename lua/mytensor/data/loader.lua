@@ -31,7 +31,8 @@ function DataLoader:init(options)
   if type(dataset) == "table" and getmetatable(dataset) == nil then
     dataset = TensorDataset(dataset)
   end
-  if dataset == nil or not (dataset.get or dataset.batch) then
+  local kind = type(dataset)
+  if kind ~= "table" and kind ~= "userdata" or not (dataset.get or dataset.batch) then
     check.fail(1, "DataLoader", "dataset: TensorDataset, list of tensors, or object"
                .. " with 'get' or 'batch' expected, got %s", check.type_name(dataset))
   end
