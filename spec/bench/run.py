@@ -329,10 +329,11 @@ def main(folder):
                  " peak of float32, of other types the best product of this run; us"
                  " one launch from C. Rows op_* until enqueued, others until done.", ""]
     else:
-        head += ["Limits: GB/s the better of a plain C copy and addition of arrays, whose"
-                 " stores read a line first: in place, or with other stores, more than"
-                 " 100% is possible; GFLOP/s the multiply-add peak. torch7: 1 thread, from the baseline"
-                 " page, another machine. Dims count from 0.", ""]
+        head += ["Limits: GB/s the better of a plain C copy and addition of arrays,"
+                 " whose stores read a line first: in place, or with other stores,"
+                 " more than 100% is possible; GFLOP/s the multiply-add peak. torch7:"
+                 " 1 thread, from the baseline page, another machine. Dims count"
+                 " from 0.", ""]
     tail = ["## Goals missed", ""] + (misses or ["none"])
     if notes:
         tail += ["", "## Notes", ""] + notes
