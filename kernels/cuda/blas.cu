@@ -94,7 +94,8 @@ struct key {
 };
 struct key_hash {
   size_t operator()(const key &k) const { // FNV-1a over 8-byte words
-    const uint64_t *w = reinterpret_cast<const uint64_t *>(&k);
+    uint64_t w[sizeof k / 8];
+    memcpy(w, &k, sizeof k);
     uint64_t h = UINT64_C(14695981039346656037);
     for (size_t i = 0; i < sizeof k / 8; i++) h = (h ^ w[i]) * UINT64_C(1099511628211);
     return size_t(h ^ h >> 29);
