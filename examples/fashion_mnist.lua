@@ -17,13 +17,23 @@ local options = utils.options(arg, "mtlua examples/fashion_mnist.lua [options]",
   { "out", "string", "fashion_mnist.safetensors", "where the parameters go" },
 })
 
-local data, message = mt.data.fashion_mnist(options.data)
-if not data then
-  io.stderr:write(message, "\n")
-  os.exit(1, true)
+local function stop(text, status)
+  io.stderr:write(text, "\n")
+  os.exit(status, true)
 end
+if options.epochs < 1 then stop("option '--epochs': 1 or more", 2) end
+if options.batch < 1 then stop("option '--batch': 1 or more", 2) end
+if options.device then
+  local ok, why = pcall(function()
+    mt.set_default_device(options.device)
+    mt.zeros(1)
+  end)
+  if not ok then stop("option '--device': " .. why, 2) end
+end
+
+local data, message = mt.data.fashion_mnist(options.data)
+if not data then stop(message, 1) end
 mt.manual_seed(options.seed)
-if options.device then mt.set_default_device(options.device) end
 
 -- The network: (N, 1, 28, 28) -> (N, 16, 12, 12) -> (N, 32, 4, 4) -> (N, 10)
 local model = nn.Sequential(

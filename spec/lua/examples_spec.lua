@@ -111,4 +111,14 @@ describe("examples/fashion_mnist.lua", function()
     assert.equal(2, result.code)
     assert.equal("unknown option '--epoch' (--help shows the options)\n", result.err)
   end)
+
+  it("refuses values of options that make no sense, before it does anything", function()
+    local cases = { epochs = "0", batch = "0", device = "bogus" }
+    for name, value in pairs(cases) do
+      local result = run("fashion_mnist.lua", "--data", folder, "--" .. name, value)
+      assert.equal(2, result.code, name)
+      assert.truthy(result.err:find("option '--" .. name .. "': ", 1, true), result.err)
+      assert.equal("", result.out)
+    end
+  end)
 end)
