@@ -10,6 +10,8 @@ if not shell.exists(shell.mtlua) then
 end
 
 local mtlua = shell.quote(require "lfs".currentdir() .. "/" .. shell.mtlua)
+-- One signal, to mtlua alone: a second one, to its group, would end it at once.
+local interrupt = "timeout --foreground --preserve-status -s INT 1 "
 if shell.mtlua:find "^/" then mtlua = shell.quote(shell.mtlua) end
 
 local function run(rest, opts) return shell.run(mtlua .. " " .. rest, opts) end
@@ -125,15 +127,15 @@ describe("mtlua", function()
   end)
 
   it("ends with 130 when Ctrl-C is not caught", function()
-    local r = shell.run("timeout --preserve-status -s INT 1 " .. mtlua
+    local r = shell.run(interrupt .. mtlua
       .. " -e 'while true do end'; echo $?")
     assert.equal("130\n", r.out, r.err)
     assert.truthy(r.err:find "interrupted!", r.err)
   end)
 
   it("lets a script catch Ctrl-C", function()
-    local r = shell.run(("timeout --preserve-status -s INT 1 %s -e %s"):format(mtlua,
-      shell.quote [[local ok, err = pcall(function() while true do end end)
+    local r = shell.run(("%s%s -e %s"):format(interrupt, mtlua, shell.quote [[
+        local ok, err = pcall(function() while true do end end)
         io.write(tostring(ok), " ", tostring(err)) os.exit(3)]]))
     assert.truthy(r.out:find "^false .*interrupted!", r.out .. r.err)
     assert.equal(3, r.code)
