@@ -134,7 +134,7 @@ function serialisation.save_tensors(path, tensors, metadata)
   local device = path:match("^/dev/[^/]+$") ~= nil
   if device then draft = path end
   local file, message = io.open(draft, "wb")
-  if not file then return nil, message end
+  if not file then return nil, path .. message:sub(#draft + 1) end -- not the draft
   local fine, ok
   fine, ok, message = pcall(write_all, file, list, metadata)
   local closed, close_message = file:close()

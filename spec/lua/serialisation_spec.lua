@@ -124,6 +124,13 @@ describe("save_tensors", function()
     assert.equal(0, assert(io.open("/dev/null", "rb")):seek("end"))
   end)
 
+  it("names the path, not its draft, in a folder that isn't there", function()
+    local target = path .. "-none/x"
+    local ok, message = mt.save_tensors(target, { x = mt.ones(3) })
+    assert.is_nil(ok)
+    assert.equal(target .. ": No such file or directory", message)
+  end)
+
   it("replaces a file whole, and leaves nothing beside it", function()
     local folder = path .. "-folder"
     require("lfs").mkdir(folder)
