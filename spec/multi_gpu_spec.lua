@@ -1,5 +1,5 @@
--- spec/multi_gpu_spec.lua: two GPUs in one process. Where there is one, its specs are not
--- made at all, so that a run on one GPU has none pending.
+-- spec/multi_gpu_spec.lua: two GPUs in one process. Where there is one, its specs are
+-- not made at all, so that a run on one GPU has none pending.
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
@@ -81,7 +81,8 @@ describe("two GPUs", function()
   end)
 
   on_both("do not mix in one operator", function()
-    local a, b = mt.ones({ 2 }, { device = "cuda:0" }), mt.ones({ 2 }, { device = "cuda:1" })
+    local a = mt.ones({ 2 }, { device = "cuda:0" })
+    local b = mt.ones({ 2 }, { device = "cuda:1" })
     fails("cuda:0.*cuda:1", function() return a + b end)
     fails("cuda:", mt.cat, { a, b })
     assert.equal("cuda:1", (b + 1):device())
@@ -112,7 +113,7 @@ describe("two GPUs", function()
     local labels = mt.tensor({ 1, 9 }, { dtype = "int64", device = "cuda:1" })
     local weights = mt.ones({ 3, 2 }, { device = "cuda:1" })
     local _ = weights:index_select(1, labels)
-    assert.equal(1, mt.ones({ 1 }, { device = "cuda:0" }):item()) -- the other one is well
+    assert.equal(1, mt.ones({ 1 }, { device = "cuda:0" }):item()) -- that one is well
     fails("9", function() return mt.ones({ 1 }, { device = "cuda:1" }):item() end)
     assert.equal(1, mt.ones({ 1 }, { device = "cuda:1" }):item())
   end)
