@@ -220,7 +220,7 @@ static void forward_task(const conv *v, int64_t task, char *own) {
       v->isa->pack_windows(kc, columns, x, v->koff + p, r.joff, r.block);
       v->isa->block(v->k, columns, kc,
                     v->weight + g * v->weight_bytes + p * high * v->size, r.block,
-                    y + j * v->size, v->positions, p ? (mt_bias){0} : bias, p > 0);
+                    y + j * v->size, v->positions, p ? (mt_bias){0} : bias, p > 0, 0);
       p += kc;
     } while (p < v->depth);
   }
@@ -279,7 +279,7 @@ static void input_task(const conv *v, int64_t task, char *own) {
                      1, r.block);
       v->isa->block(v->depth, columns, kc,
                     v->weight + g * v->weight_bytes + p * high * v->size, r.block,
-                    r.product, v->columns, (mt_bias){0}, p > 0);
+                    r.product, v->columns, (mt_bias){0}, p > 0, 0);
     }
     fill_positions(v, j, columns, r.joff);
     v->isa->add_windows(v->depth, columns, r.product, v->columns, image, v->koff,
@@ -361,7 +361,7 @@ static void weight_task(const conv *v, int64_t task, char *own) {
       v->isa->pack_windows_t(kc, columns, x, r.joff, v->koff + j, r.block);
       v->isa->pack_a(v->k, kc, dy + p * v->size, v->positions, 1, r.product);
       v->isa->block(v->k, columns, kc, r.product, r.block, sum, v->depth, (mt_bias){0},
-                    n > begin || p > 0);
+                    n > begin || p > 0, 0);
     }
   }
 }

@@ -2,10 +2,28 @@
 *threads
 ** and into blocks for caches; small and thin ones without packing. */
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/tables.h"
 
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype) {
   const mt_gemm_pair *pair = MT_ISA_PICK(mt_gemm);
   return dtype == MT_F64 ? &pair->f64 : &pair->f32;
+}
+
+/* The activation over m x n of c, which is in a cache still, by the op's own row. */
+static void activate(const mt_gemm *g, int64_t m, int64_t n, char *c) {
+  const int op = g->activation == MT_GELU ? MT_OP_gelu : MT_OP_relu;
+  const mt_row row = g->dtype == MT_F64 ? (*MT_ISA_PICK(mt_rows_f64))[op]
+                                        : (*MT_ISA_PICK(mt_rows_f32))[op];
+  const int64_t size = mt_cpu_size(g->dtype), whole = n / MT_ROW_UNIT * MT_ROW_UNIT;
+  for (int64_t i = 0; i < m; i++, c += g->crs * size) {
+    row(whole, (char *const[]){c, c}, NULL);
+    if (whole == n) continue;
+    double rest[MT_ROW_UNIT] = {0}; /* rows have no tails */
+    const size_t bytes = (size_t)((n - whole) * size);
+    memcpy(rest, c + whole * size, bytes);
+    row(MT_ROW_UNIT, (char *const[]){(char *)rest, (char *)rest}, NULL);
+    memcpy(c + whole * size, rest, bytes);
+  }
 }
 
 /* ---- thin and small products ---- */
@@ -52,13 +70,13 @@ static void thin_part(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int6
       }
     }
   }
-  if (!g->bias.data) return;
-  for (int64_t i = 0; i < m; i++)
+  for (int64_t i = 0; g->bias.data && i < m; i++)
     for (int64_t j = 0; j < n; j++)
       store(g->dtype, c, i * g->crs + j,
             load(g->dtype, c, i * g->crs + j) +
                 load(g->dtype, g->bias.data,
                      (i0 + i) * g->bias.rs + (j0 + j) * g->bias.cs));
+  if (g->activation != MT_LINEAR) activate(g, m, n, c);
 }
 
 /* Threads share rows, or the columns of a single row. */
@@ -143,6 +161,7 @@ static void run_tile(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int64
     const int64_t nc = mt_min(j0 + n - j, MT_GEMM_NC);
     for (int64_t p = 0; p < g->k; p += MT_GEMM_KC) {
       const int64_t kc = mt_min(g->k - p, MT_GEMM_KC);
+      const bool last = p + kc == g->k;
       isa->pack_b(kc, nc, (const char *)g->b + (p * g->brs + j * g->bcs) * size, g->brs,
                   g->bcs, pb);
       for (int64_t i = i0; i < i0 + m; i += MT_GEMM_MC) {
@@ -154,8 +173,10 @@ static void run_tile(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int64
           bias = g->bias;
           bias.data = (const char *)bias.data + (i * bias.rs + j * bias.cs) * size;
         }
-        isa->block(mc, nc, kc, pa, pb, (char *)g->c + (i * g->crs + j) * size, g->crs,
-                   bias, p > 0);
+        char *c = (char *)g->c + (i * g->crs + j) * size;
+        isa->block(mc, nc, kc, pa, pb, c, g->crs, bias, p > 0,
+                   last && g->activation == MT_RELU);
+        if (last && g->activation == MT_GELU) activate(g, mc, nc, c);
       }
     }
   }

@@ -32,15 +32,18 @@ typedef struct mt_gemm_isa {
   /* pack a k x n block, element (p, j) at b[p * rs + j * cs] */
   void (*pack_b)(int64_t k, int64_t n, const void *b, int64_t rs, int64_t cs,
                  void *dst);
-  /* c[i][j] (rows crs apart) = A B, plus bias, or plus c itself with accumulate */
+  /* c[i][j] (rows crs apart) = A B, plus bias, or plus c itself with accumulate; what
+  ** is below 0 becomes 0 with relu */
   void (*block)(int64_t m, int64_t n, int64_t k, const void *a, const void *b, void *c,
-                int64_t crs, mt_bias bias, int accumulate);
+                int64_t crs, mt_bias bias, int accumulate, int relu);
   /* y[i * ys] = sum over p of a[i * rs + p] * x[p * xs] */
   void (*dots)(int64_t m, int64_t k, const void *a, int64_t rs, const void *x,
                int64_t xs, void *y, int64_t ys);
   /* y[j] = sum over p of x[p * xs] * b[p * rs + j] */
   void (*axpys)(int64_t k, int64_t n, const void *b, int64_t rs, const void *x,
                 int64_t xs, void *y);
+  /* y[j] = sum over m rows of x[i * rs + j], added in float64 in that order */
+  void (*column_sums)(int64_t m, int64_t n, const void *x, int64_t rs, void *y);
   /* Images: element (p, j) of the unrolled windows lies at x[koff[p] + joff[j]], where
   ** joff increases. pack_b of that k x n matrix; of its transpose (k counts joff then);
   ** and the adding of a k x n matrix, rows ld apart, to the places it came from. */
@@ -60,7 +63,10 @@ MT_ISA_DECLARE(const mt_gemm_pair, mt_gemm); /* rows_gemm.c */
 /* Those that this processor runs best. dtype is float32 or float64. */
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype);
 
-/* c (m x n) = a (m x k) b (k x n), plus bias. Any strides of a and b, in elements; the
+/* What is made of each element of c in the end; in the order of linear's attribute. */
+typedef enum mt_activation { MT_LINEAR, MT_RELU, MT_GELU } mt_activation;
+
+/* c (m x n) = f(a (m x k) b (k x n) + bias). Any strides of a and b, in elements; the
 ** elements of a row of c are adjacent. */
 typedef struct mt_gemm {
   mt_dtype dtype;
@@ -70,6 +76,7 @@ typedef struct mt_gemm {
   void *c;
   int64_t crs;
   mt_bias bias;
+  mt_activation activation; /* f */
 } mt_gemm;
 
 /* Bytes that mt_gemm_run needs; a multiple of 64. */

@@ -183,7 +183,7 @@ const mt_entry mt_cpu_matmul = {.run = matmul_kernel,
                                 .scratch = matmul_scratch,
                                 .dtypes = MT_FLOAT32_64 | MT_INT_MASK};
 
-/* x w^T + b */
+/* f(x w^T + b) */
 static batch plan_linear(const mt_call *call) {
   const mt_view x = as_matrices(call->in[0], true), *w = call->in[1], *b = call->in[2];
   mt_view turned = *w;
@@ -191,6 +191,7 @@ static batch plan_linear(const mt_call *call) {
   turned.stride[0] = w->stride[1], turned.stride[1] = w->stride[0];
   batch t = plan(&x, &turned, call->out[0]);
   if (b) t.one.bias = (mt_bias){b->data, 0, 1};
+  t.one.activation = (mt_activation)call->attr[0].i[0];
   return t;
 }
 
@@ -208,3 +209,63 @@ const mt_entry mt_cpu_linear = {.run = linear_kernel,
                                 .scratch = linear_scratch,
                                 .dtypes = MT_FLOAT32_64,
                                 .contiguous = 1u << 2};
+
+/* ---- gradients of linear to its parameters ---- */
+
+/* dw = dy^T x, over all rows of both. */
+static batch plan_backward_weight(const mt_call *call) {
+  const mt_view *x = call->in[0], *dy = call->in[1];
+  const int64_t in = x->shape[x->ndim - 1], out = dy->shape[dy->ndim - 1];
+  batch t = {.one = {.dtype = x->dtype,
+                     .m = out,
+                     .n = in,
+                     .k = 1,
+                     .a = dy->data,
+                     .ars = 1,
+                     .acs = out,
+                     .b = x->data,
+                     .brs = in,
+                     .bcs = 1,
+                     .c = call->out[0]->data,
+                     .crs = in},
+             .count = 1};
+  for (int d = 0; d < x->ndim - 1; d++) t.one.k *= x->shape[d];
+  return t;
+}
+
+static size_t backward_weight_scratch(const mt_call *call) {
+  const batch t = plan_backward_weight(call);
+  return scratch_of(&t, call->num_threads);
+}
+
+typedef struct sums {
+  const mt_gemm *g;
+  char *db;
+} sums;
+
+/* Columns are taken by 32: no sum's order depends on the number of threads. */
+#define SUM_COLUMNS 32
+
+static void sum_range(void *context, int64_t lo, int64_t hi) {
+  const sums *s = context;
+  const mt_gemm *g = s->g;
+  const int64_t size = mt_cpu_size(g->dtype), from = lo * SUM_COLUMNS;
+  mt_gemm_of(g->dtype)->column_sums(g->k, mt_min(hi * SUM_COLUMNS, g->m) - from,
+                                    (const char *)g->a + from * size, g->acs,
+                                    s->db + from * size);
+}
+
+static mt_status backward_weight_kernel(const mt_call *call) {
+  const batch t = plan_backward_weight(call);
+  const mt_status status = run(&t, call);
+  if (status != MT_OK || !call->out[1]) return status;
+  sums s = {&t.one, call->out[1]->data};
+  mt_cpu_parallel_for(call, (t.one.m + SUM_COLUMNS - 1) / SUM_COLUMNS,
+                      mt_cpu_grain(t.one.k * SUM_COLUMNS), sum_range, &s);
+  return MT_OK;
+}
+
+const mt_entry mt_cpu__linear_backward_weight = {.run = backward_weight_kernel,
+                                                 .scratch = backward_weight_scratch,
+                                                 .dtypes = MT_FLOAT32_64,
+                                                 .contiguous = 3};

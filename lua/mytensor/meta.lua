@@ -1306,18 +1306,20 @@ function mt.matmul(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:matmul(b) end
 
---- x w^T + b with x (..., in), w (out, in), b (out)
+--- x w^T + b with x (..., in), w (out, in), b (out), and the activation of that
 ---@param x mytensor.Tensor
 ---@param w mytensor.Tensor
 ---@param b? mytensor.Tensor
+---@param activation? "none"|"relu"|"gelu"
 ---@return mytensor.Tensor y
-function mt.linear(x, w, b) end
+function mt.linear(x, w, b, activation) end
 
---- x w^T + b with x (..., in), w (out, in), b (out)
+--- x w^T + b with x (..., in), w (out, in), b (out), and the activation of that
 ---@param w mytensor.Tensor
 ---@param b? mytensor.Tensor
+---@param activation? "none"|"relu"|"gelu"
 ---@return mytensor.Tensor y
-function Tensor:linear(w, b) end
+function Tensor:linear(w, b, activation) end
 
 --- exp(x) / sum(exp(x)) along dim
 ---@param x mytensor.Tensor
@@ -3571,6 +3573,8 @@ mt.nn.Sequential = Sequential
 ---@return mytensor.nn.Sequential self
 function Sequential:append(module) end
 
+--- A Linear with a ReLU (or, where nothing is recorded, a GELU) behind it is computed
+--- in one pass, unless one of the two has hooks or is of a subclass.
 ---@param ... any the input of the first module
 ---@return any what the last one gives; the input if there is none
 function Sequential:forward(...) end

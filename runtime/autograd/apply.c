@@ -12,22 +12,26 @@ bool mt_any_requires_grad(int nin, mt_tensor *const *in) {
 
 /* ---- recording ---- */
 
-void mt_saves(const mt_opinfo *op, int nin, const mt_edge *edge, unsigned *save_in,
-              unsigned *save_out) {
-  const mt_grad_rule *const rule = mt_op_rule(op->op);
+/* Which inputs and outputs (bits) the rule needs for the inputs that want a gradient. */
+static void saves(const mt_node *n, unsigned *save_in, unsigned *save_out) {
+  const mt_grad_rule *const rule = mt_op_rule(n->op->op);
+  if (n->op->op == MT_OP_linear) {
+    mt_linear_saves(n->attr, save_in, save_out);
+    return;
+  }
   if (rule) {
     *save_in = rule->save_in;
     *save_out = rule->save_out;
     return;
   }
   bool needs[3];
-  for (int i = 0; i < 3; i++) needs[i] = i < nin && edge[i].node;
-  mt_formula_saves(op->op, needs, save_in, save_out);
+  for (int i = 0; i < 3; i++) needs[i] = i < n->nin && n->edge[i].node;
+  mt_formula_saves(n->op->op, needs, save_in, save_out);
 }
 
 static mt_status save_inputs(mt_node *n, mt_tensor *const *in) {
   unsigned save_in, save_out;
-  mt_saves(n->op, n->nin, n->edge, &save_in, &save_out);
+  saves(n, &save_in, &save_out);
   for (int i = 0; i < n->nin && i < 32; i++) {
     if (((save_in >> i) & 1u) && in[i]) MT_TRY(mt_save(&n->in[i], in[i], n, -1));
   }
@@ -59,7 +63,7 @@ mt_status mt_record_inputs(const mt_opinfo *op, int nin, mt_tensor *const *in, i
 
 mt_status mt_record_outputs(mt_node *n, mt_tensor *const *out) {
   unsigned save_in, save_out;
-  mt_saves(n->op, n->nin, n->edge, &save_in, &save_out);
+  saves(n, &save_in, &save_out);
   for (int i = 0; i < n->nout; i++) {
     if (((save_out >> i) & 1u) && out[i]) MT_TRY(mt_save(&n->out[i], out[i], n, i));
   }

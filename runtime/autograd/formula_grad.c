@@ -216,3 +216,24 @@ mt_status mt_formula_gradient(mt_grad_call *c) {
   }
   return c->calc->status;
 }
+
+mt_tensor *mt_cgradient(mt_calc *c, mt_op op, mt_tensor *g, mt_tensor *x,
+                        mt_tensor *y) {
+  if (!g || c->status != MT_OK) return NULL;
+  const mt_meta meta = {.ndim = g->v.ndim, .shape = g->v.shape};
+  const bool needs = true;
+  mt_tensor *dx = NULL;
+  mt_grad_call call = {.calc = c,
+                       .op = mt_op_info(op),
+                       .nin = 1,
+                       .nout = 1,
+                       .in = &x,
+                       .out = &y,
+                       .g = &g,
+                       .in_meta = &meta,
+                       .needs = &needs,
+                       .dx = &dx};
+  const mt_status status = mt_formula_gradient(&call);
+  if (c->status == MT_OK) c->status = status;
+  return dx;
+}

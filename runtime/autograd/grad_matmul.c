@@ -65,13 +65,44 @@ static mt_status matmul_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_matmul = {3, 0, matmul_run};
 
+/* ---- linear ---- */
+
+enum { NONE, RELU, GELU }; /* the activations of its row */
+
+/* relu's gradient follows from y alone. gelu's needs x w^T + b, which is computed anew:
+** kept, it would double the memory of the layer, and be written by a pass of its own. */
+void mt_linear_saves(const mt_attr *attr, unsigned *save_in, unsigned *save_out) {
+  *save_in = attr[0].i[0] == GELU ? 7 : 3;
+  *save_out = attr[0].i[0] == RELU ? 1 : 0;
+}
+
+/* The gradient of x w^T + b from that of its activation. */
+static mt_tensor *before_activation(mt_grad_call *call) {
+  mt_calc *const c = call->calc;
+  switch (call->attr[0].i[0]) {
+  case RELU: return mt_cgradient(c, MT_OP_relu, call->g[0], NULL, call->out[0]);
+  case GELU: {
+    mt_tensor *const z = mt_ca(c, MT_OP_linear, call->nin, call->in, 4, 0, NULL, NULL);
+    return mt_cgradient(c, MT_OP_gelu, call->g[0], z, NULL);
+  }
+  default: return call->g[0];
+  }
+}
+
 static mt_status linear_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
-  mt_tensor *const g = call->g[0];
+  mt_tensor *const g = before_activation(call);
+  const bool bias = call->nin > 2 && call->needs[2];
+  if (!g) return c->status;
   if (call->needs[0]) call->dx[0] = matmul(c, g, call->in[1]);
-  if (call->needs[1])
-    call->dx[1] = matmul(c, turned(c, rows(c, g)), rows(c, call->in[0]));
-  if (call->nin > 2 && call->needs[2]) {
+  if (call->needs[1]) {
+    const mt_attr attr = mt_attr_i(bias);
+    mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
+    mt_ca(c, MT_OP__linear_backward_weight, 2, (mt_tensor *[]){call->in[0], g}, 0, 1,
+          &attr, out);
+    call->dx[1] = out[0];
+    if (bias) call->dx[2] = out[1];
+  } else if (bias) {
     const mt_attr attr = mt_attr_i(0);
     call->dx[2] = mt_c1a(c, MT_OP_sum, rows(c, g), 1, &attr);
   }
@@ -79,3 +110,18 @@ static mt_status linear_run(mt_grad_call *call) {
 }
 
 const mt_grad_rule mt_grad_linear = {3, 0, linear_run};
+
+/* dw = dy^T x and db = sum of dy: dx = dy gw, and ddy = x gw^T + gb. */
+static mt_status linear_backward_weight_run(mt_grad_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const gw = call->g[0], *const gb = call->g[1];
+  if (call->needs[0] && gw) call->dx[0] = matmul(c, call->in[1], gw);
+  if (call->needs[1] && gw)
+    call->dx[1] = mt_ca(c, MT_OP_linear, 3, (mt_tensor *[]){call->in[0], gw, gb}, 4, 0,
+                        NULL, NULL);
+  else if (call->needs[1] && gb)
+    call->dx[1] = mt_cexpand(c, gb, call->in_meta[1].ndim, call->in_meta[1].shape);
+  return c->status;
+}
+
+const mt_grad_rule mt_grad_linear_backward_weight = {3, 0, linear_backward_weight_run};

@@ -123,10 +123,6 @@ mt_status mt_record_inputs(const mt_opinfo *op, int nin, mt_tensor *const *in, i
                            mt_tensor *const *out, int nattr, const mt_attr *attr,
                            unsigned skip, mt_node **node /* [out] */);
 mt_status mt_record_outputs(mt_node *node, mt_tensor *const *out);
-/* Which inputs and outputs (bits) the rule needs for these inputs that want a gradient.
- */
-void mt_saves(const mt_opinfo *op, int nin, const mt_edge *edge, unsigned *save_in,
-              unsigned *save_out);
 
 /* ---- elementwise gradients (formula_grad.c) ---- */
 

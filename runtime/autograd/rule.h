@@ -35,6 +35,14 @@ struct mt_grad_rule {
   mt_status (*run)(mt_grad_call *c);
 };
 
+/* What linear's rule keeps depends on its activation: see grad_matmul.c. */
+void mt_linear_saves(const mt_attr *attr, unsigned *save_in /* [out] */,
+                     unsigned *save_out /* [out] */);
+
+/* The gradient of a unary row without attributes: g its output's gradient; x and y as
+** its formula needs them, else NULL. */
+mt_tensor *mt_cgradient(mt_calc *c, mt_op op, mt_tensor *g, mt_tensor *x, mt_tensor *y);
+
 /* A composite op: made with calc from the inputs; out[i] borrowed from it. */
 struct mt_build_call {
   mt_calc *calc;

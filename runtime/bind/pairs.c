@@ -166,17 +166,9 @@ static int fc_backward(lua_State *L) {
   mt_tensor *x = p.in[0], *w = p.in[1], *dy = p.in[2];
   const mt_status status = check_fc(&x->v, &w->v, &dy->v);
   if (status != MT_OK) return fail(&p, status);
-  const int64_t nin = w->v.shape[1], nout = w->v.shape[0];
-  int64_t rows = 1;
-  for (int d = 0; d < x->v.ndim - 1; d++) rows *= x->v.shape[d];
-  mt_tensor *flat_x = mt_creshape(c, x, 2, (int64_t[]){rows, nin});
-  mt_tensor *flat_dy = mt_creshape(c, dy, 2, (int64_t[]){rows, nout});
-  const mt_attr dim = mt_attr_i(0);
-  mt_tensor *y[] = {
-      mt_c2(c, MT_OP_matmul, dy, w),
-      mt_c2(c, MT_OP_matmul, mt_ctranspose(c, flat_dy, 0, 1), flat_x),
-      mt_c1a(c, MT_OP_sum, flat_dy, 1, &dim),
-  };
+  mt_tensor *both[MT_MAX_OUTPUTS] = {NULL};
+  mt_ca(c, MT_OP__linear_backward_weight, 2, (mt_tensor *[]){x, dy}, 0, 0, NULL, both);
+  mt_tensor *y[] = {mt_c2(c, MT_OP_matmul, dy, w), both[0], both[1]};
   return end_reordered(&p, y);
 }
 

@@ -319,8 +319,10 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
   for (int i = 0; i < r->nin; i++)
     if (r->in_pointer[i] && !(i < 32 && (plan.keep_dtype >> i & 1u)))
       MT_TRY(convert_input(r, i, plan.dtype));
-  for (int i = 0; i < plan.nout; i++)
+  for (int i = 0; i < plan.nout; i++) {
+    if (plan.unwanted >> i & 1u) continue;
     MT_TRY(prepare_output(r, i, &plan.out[i], out[i], in));
+  }
   for (int i = 0; plan.broadcast && i < r->nin; i++)
     r->in[i] = mt_view_expand(&r->in[i], plan.out[0].ndim, plan.out[0].shape);
   uint64_t drawn = 0;

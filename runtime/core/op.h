@@ -63,9 +63,10 @@ typedef struct mt_plan {
   mt_attr *attr;
   mt_dtype dtype;
   uint32_t
-      keep_dtype; /* bit i: in[i] goes to the kernel as it is; starts with the inputs
+      keep_dtype;    /* bit i: in[i] goes to the kernel as it is; starts with the inputs
                   ** named index, labels, mask and cond, which do not promote */
-  bool broadcast; /* the kernel wants every input in out[0]'s shape (stride 0) */
+  uint32_t unwanted; /* [out] bit i: out[i] is not made, the kernel finds NULL there */
+  bool broadcast;    /* the kernel wants every input in out[0]'s shape (stride 0) */
   int nout;
   mt_view out[MT_MAX_OUTPUTS]; /* [out] dtype, ndim, shape; VIEW rows: stride too */
   int64_t offset;              /* [out] VIEW rows: elements from x's first one */

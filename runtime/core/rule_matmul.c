@@ -53,3 +53,19 @@ mt_status mt_rule_linear(mt_plan *p) {
   mt_plan_shape(p, 0, x->ndim, shape);
   return MT_OK;
 }
+
+/* attr: bias. */
+mt_status mt_rule_linear_backward_weight(mt_plan *p) {
+  const mt_view *x = p->in[0], *dy = p->in[1];
+  bool fits = x->ndim > 0 && dy->ndim == x->ndim;
+  for (int d = 0; fits && d < x->ndim - 1; d++) fits = x->shape[d] == dy->shape[d];
+  if (!fits)
+    return mt_fail_arg(MT_ESHAPE, 2,
+                       "dy %s does not fit input %s: want (..., out) beside (..., in)",
+                       mt_view_text(dy), mt_view_text(x));
+  const int64_t out = dy->shape[dy->ndim - 1], in = x->shape[x->ndim - 1];
+  mt_plan_shape(p, 0, 2, (int64_t[]){out, in});
+  mt_plan_shape(p, 1, 1, &out);
+  if (!p->attr[0].i[0]) p->unwanted = 2;
+  return MT_OK;
+}

@@ -227,6 +227,104 @@ describe("nn.Sequential", function()
   end)
 end)
 
+describe("nn.Sequential with an activation behind a Linear", function()
+  -- mt.linear calls that name an activation while fn runs
+  local function fused_calls(fn)
+    local original, count = mt.linear, 0
+    mt.linear = function(x, w, b, activation)
+      if activation then count = count + 1 end
+      return original(x, w, b, activation)
+    end
+    local results = table.pack(pcall(fn))
+    mt.linear = original
+    assert.is_true(results[1], results[2])
+    return count, table.unpack(results, 2, results.n)
+  end
+
+  local function differ(a, b)
+    return (a - b):abs():max():item() / (b:abs():max():item() + 1e-30)
+  end
+
+  it("gives the values and gradients of the two modules alone", function()
+    mt.manual_seed(5)
+    for _, bias in ipairs { true, false } do
+      local one, two = nn.Linear(33, 20, { bias = bias }), nn.Linear(20, 3)
+      local m = nn.Sequential(one, nn.ReLU(), two, nn.ReLU())
+      local x = mt.randn(17, 33):requires_grad_()
+      local count, y = fused_calls(function() return m(x) end)
+      assert.equal(2, count)
+      y:square():sum():backward()
+      local grads = { x.grad }
+      for _, p in ipairs(m:parameters()) do grads[#grads + 1] = p.grad end
+      m:zero_grad()
+      x.grad = nil
+      local z = two(one(x):relu()):relu()
+      z:square():sum():backward()
+      assert.is_true(differ(y, z) < 1e-6)
+      local want = { x.grad }
+      for _, p in ipairs(m:parameters()) do want[#want + 1] = p.grad end
+      assert.equal(#want, #grads)
+      for i = 1, #want do assert.is_true(differ(grads[i], want[i]) < 1e-5, i) end
+    end
+  end)
+
+  it("computes gelu in one pass only where nothing is recorded", function()
+    local m = nn.Sequential(nn.Linear(5, 4), nn.GELU())
+    local x = mt.randn(3, 5)
+    local count, y = fused_calls(function() return m(x) end)
+    assert.equal(0, count)
+    local again, z = fused_calls(function() return mt.no_grad(m, x) end)
+    assert.equal(1, again)
+    assert.is_true(differ(z, y) < 1e-6)
+    m = nn.Sequential(nn.Linear(5, 4), nn.GELU { approximate = "tanh" })
+    assert.equal(0, (fused_calls(function() return mt.no_grad(m, x) end)))
+  end)
+
+  it("leaves both apart that have hooks, a forward of their own, or a subclass",
+     function()
+    local x = mt.randn(3, 5)
+    local function count_of(linear, activation)
+      local m = nn.Sequential(linear, activation)
+      local count, y = fused_calls(function() return m(x) end)
+      assert.is_true(differ(y, activation(linear(x))) < 1e-6)
+      return count
+    end
+    local seen = 0
+    local linear, relu = nn.Linear(5, 4), nn.ReLU()
+    assert.equal(1, count_of(linear, relu))
+    local hook = linear:register_forward_hook(function() seen = seen + 1 end)
+    assert.equal(0, count_of(linear, relu))
+    hook.remove()
+    hook = relu:register_forward_pre_hook(function() seen = seen + 1 end)
+    assert.equal(0, count_of(linear, relu))
+    hook.remove()
+    assert.equal(4, seen)
+    assert.equal(1, count_of(linear, relu))
+    relu.forward = function(_, y) return y * 2 end
+    assert.equal(0, count_of(linear, relu))
+    local Mine = mt.class("Mine", nn.Linear)
+    assert.equal(0, count_of(Mine(5, 4), nn.ReLU()))
+    local Other = mt.class("Other", nn.ReLU)
+    assert.equal(0, count_of(nn.Linear(5, 4), Other()))
+    local forward = nn.ReLU.forward
+    nn.ReLU.forward = function(_, y) return y:tanh() end
+    local ok, message = pcall(count_of, nn.Linear(5, 4), nn.ReLU())
+    nn.ReLU.forward = forward
+    assert.is_true(ok, message)
+  end)
+
+  it("forgets nothing of a linear without activation that is changed in place",
+     function()
+    local w, x = mt.randn(4, 5):requires_grad_(), mt.randn(3, 5)
+    local y = mt.linear(x, w)
+    y:mul_(2)
+    y:sum():backward()
+    local z = mt.linear(x, w, nil, "relu")
+    z:mul_(2)
+    raises("linear", z.backward, z:sum())
+  end)
+end)
+
 describe("nn.ModuleList", function()
   it("registers its modules and has no forward", function()
     local m = nn.ModuleList { nn.Linear(1, 1), nn.Linear(1, 1) }

@@ -36,14 +36,32 @@ def matmul():
 
 
 def linear():
-    def add(name, x, w, b, check=False):
-        case("linear", name, [x, w, b], F.linear, check=check)
+    after = dict(none=lambda y: y, relu=F.relu, gelu=F.gelu)
+
+    def add(name, x, w, b, check=False, activation=None, **more):
+        attrs = {"activation": activation} if activation else {}
+        f = after[activation or "none"]
+        case("linear", name, [x, w, b], lambda x, w, b: f(F.linear(x, w, b)),
+             attrs=attrs, check=check, **more)
     add("batch", grid(3, 5), grid(4, 5), grid(4), True)
     add("without bias", grid(3, 5), grid(4, 5), None, True)
     add("vector", grid(5), grid(4, 5), grid(4), True)
     add("three dims", grid(2, 3, 5), grid(4, 5), grid(4), True)
     add("tails", grid(7, 37), grid(19, 37), grid(19))
     add("empty batch", zeros(0, 5), grid(4, 5), grid(4))
+    small = dict(low=-1, high=1)
+    for name in ("relu", "gelu"):
+        add(name, grid(3, 5, **small), grid(4, 5, **small), grid(4, **small), True, name)
+        add(name + ", three dims without bias", grid(2, 2, 3, **small),
+            grid(4, 3, **small), None, True, name)
+        add(name + " of a vector", grid(5, **small), grid(4, 5, **small),
+            grid(4, **small), True, name)
+        add(name + ", tails", grid(17, 37, **small), grid(19, 37, **small),
+            grid(19, **small), False, name)
+        add(name + " of no features", zeros(2, 0), zeros(3, 0), grid(3), False, name)
+        add(name + ", infinity and NaN",
+            f64([[INF, 1], [NAN, 2], [-INF, 3], [1, 1]]), f64([[1, 2], [3, 4], [-1, 0]]),
+            None, False, name, grad=False)
 
 
 def conv(op, name, x, w, b, check=False, stride=1, padding=0, dilation=1, groups=1):

@@ -1,8 +1,12 @@
 -- lua/mytensor/nn/sequential.lua: modules one after the other.
 
+local mt = require "mytensor"
 local check = require "mytensor.check"
 local class = require "mytensor.class"
+local GELU = require "mytensor.nn.gelu"
+local Linear = require "mytensor.nn.linear"
 local Module = require "mytensor.nn.module"
+local ReLU = require "mytensor.nn.relu"
 local walk = require "mytensor.nn.walk"
 
 --- A chain: each module takes what the one before gave. `seq[i]` is the i-th, `#seq`
@@ -37,16 +41,61 @@ function Sequential:append(module)
 end
 
 function Sequential:__len()
-  return #walk.children(self)
+  local state, n = rawget(self, "_state"), 0
+  for _, key in ipairs(state.order) do
+    if state.kinds[key] == "module" then n = n + 1 end
+  end
+  return n
 end
 
+-- Is this an instance of the class itself, without hooks, whose forward is what it was?
+local function is_plain(module, class, forward)
+  if getmetatable(module) ~= class or class.forward ~= forward then return false end
+  local state = rawget(module, "_state")
+  return not (state.before or state.after or state.values.forward)
+end
+
+local linear_forward, relu_forward = Linear.forward, ReLU.forward
+local gelu_forward = GELU.forward
+
+-- The activation that can be computed together with the Linear before it, so that
+-- nobody can tell. Not gelu while ops are recorded: its gradient would repeat the
+-- product.
+local function fused_activation(linear, after)
+  if not after or not is_plain(linear, Linear, linear_forward) then return nil end
+  if is_plain(after, ReLU, relu_forward) then return "relu" end
+  if is_plain(after, GELU, gelu_forward) and after.approximate == "none"
+     and not mt.is_grad_enabled() then
+    return "gelu"
+  end
+  return nil
+end
+
+--- A Linear with a ReLU (or, where nothing is recorded, a GELU) behind it is computed
+--- in one pass, unless one of the two has hooks or is of a subclass.
 --- @param ... any the input of the first module
 --- @return any what the last one gives; the input if there is none
 function Sequential:forward(...)
   local n = #self
   if n == 0 then return ... end
-  local x = self[1](...)
-  for i = 2, n do x = self[i](x) end
+  local values = rawget(self, "_state").values
+  local activation = n > 1 and select("#", ...) == 1
+                     and fused_activation(values[1], values[2])
+  local i, x = 2, nil
+  if activation then
+    i, x = 3, mt.linear((...), values[1].weight, values[1].bias, activation)
+  else
+    x = values[1](...)
+  end
+  while i <= n do
+    local module = values[i]
+    activation = fused_activation(module, values[i + 1])
+    if activation then
+      i, x = i + 2, mt.linear(x, module.weight, module.bias, activation)
+    else
+      i, x = i + 1, module(x)
+    end
+  end
   return x
 end
 

@@ -28,6 +28,8 @@ return {
     "bad argument #2 to 'linear' (weight has shape [3], want (out, in))" },
   { "mt.linear(mt.zeros(2, 3), mt.zeros(4, 3), mt.zeros(3))",
     "bad argument #3 to 'linear' (bias [3] does not fit weight [4, 3]: want [4])" },
+  { "mt.linear(mt.zeros(2, 3), mt.zeros(4, 3), nil, 'tanh')",
+    "bad argument #4 to 'linear' (activation: 'tanh' is none of none|relu|gelu)" },
   { "mt.linear(mt.tensor(1), mt.zeros(4, 3))",
     "bad argument #1 to 'linear' (input is 0-dim, want (..., in))" },
 }
