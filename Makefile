@@ -170,10 +170,17 @@ $(O)/%.cu.o: %.cu $(B)/gen/nvflags | $(B)/gen/contract.h
 
 # ---- linking ---------------------------------------------------------------------------
 # The host exports Lua's API, for other C modules; the module leaves it to its loader.
-$(B)/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
+$(B)/mtlua $(B)/faults/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
-	$(Q)$(LINK) -o $@ -Wl,-E $(HOST_OBJ) $(LIB_OBJ) \
+	@mkdir -p $(@D)
+	$(Q)$(LINK) $(FAULTS) -o $@ -Wl,-E $(HOST_OBJ) $(LIB_OBJ) \
 	  -Wl,--whole-archive $(LUA_STATIC) -Wl,--no-whole-archive $(HOST_LIBS) $(LIBS)
+
+# A host whose allocations fail when a spec says so: spec/support/faults.c stands between.
+$(B)/mtlua: FAULTS =
+$(B)/faults/mtlua: $(O)/spec/support/faults.o
+$(B)/faults/mtlua: FAULTS = $(O)/spec/support/faults.o $(foreach f,malloc calloc realloc \
+  free strdup posix_memalign mmap luaL_newstate luaL_openlibs,-Wl$(,)--wrap=$(f))
 
 # nodelete: OpenMP's threads outlive the Lua state that closes the module.
 $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
@@ -187,7 +194,7 @@ $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
-.PHONY: demo test test-cuda test-asan test-tsan test-gc bench coverage
+.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
@@ -213,6 +220,10 @@ test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
 	$(AGAIN) SAN=address build/asan/mtlua
 	ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1 \
 	  build/asan/mtlua $(SPECS)
+
+test-faults: ## every allocation fails once: training, saving, loading, the prompt
+	$(AGAIN) SAN=address build/asan/faults/mtlua
+	build/asan/faults/mtlua spec/run.lua faults
 
 test-tsan: ## the specs under ThreadSanitizer
 	$(AGAIN) SAN=thread build/tsan/mtlua

@@ -259,9 +259,11 @@ static char *read_plain(const char *prompt) {
 }
 
 mth_input mth_edit_read(lua_State *L, const char *prompt) {
+  static char *line; /* Lua may have no memory for it: then the next call frees it */
   struct sigaction ours = {.sa_handler = on_interrupt};
   struct sigaction theirs;
-  char *line;
+  free(line);
+  line = NULL;
   completing = L;
   was_interrupted = 0;
   if (isatty(STDIN_FILENO)) sigaction(SIGINT, &ours, &theirs);
@@ -274,12 +276,10 @@ mth_input mth_edit_read(lua_State *L, const char *prompt) {
   }
   if (isatty(STDIN_FILENO)) sigaction(SIGINT, &theirs, NULL);
   if (was_interrupted) {
-    free(line);
     putchar('\n');
     return MTH_INTERRUPTED;
   }
   if (line == NULL) return MTH_END;
   lua_pushstring(L, line);
-  free(line);
   return MTH_LINE;
 }

@@ -10,13 +10,22 @@
 
 static const char chunk_name[] = "=stdin";
 
-/* The globals _PROMPT and _PROMPT2, if they are set, are the prompts. */
+/* The globals _PROMPT and _PROMPT2, if they are set, are the prompts. stack: name */
+static int make_prompt(lua_State *L) {
+  lua_pushglobaltable(L);
+  lua_insert(L, 1);
+  if (lua_gettable(L, 1) != LUA_TNIL) luaL_tolstring(L, -1, NULL);
+  return 1;
+}
+
+/* A prompt that fails is told of, and does not keep the line from being read. */
 static mth_input read_line(lua_State *L, int first) {
-  const char *prompt = first ? "> " : ">> ";
-  if (lua_getglobal(L, first ? "_PROMPT" : "_PROMPT2") != LUA_TNIL) {
-    prompt = luaL_tolstring(L, -1, NULL);
-    lua_remove(L, -2);
-  }
+  const char *prompt = NULL;
+  lua_pushcfunction(L, make_prompt);
+  lua_pushstring(L, first ? "_PROMPT" : "_PROMPT2");
+  if (mth_report(L, lua_pcall(L, 1, 1, 0)) != LUA_OK) lua_pushnil(L);
+  prompt = lua_tostring(L, -1);
+  if (prompt == NULL) prompt = first ? "> " : ">> ";
   const mth_input got = mth_edit_read(L, prompt);
   lua_remove(L, got == MTH_LINE ? -2 : -1);
   return got;
@@ -96,34 +105,45 @@ static void define_mt(lua_State *L) {
   }
 }
 
+/* Read one statement, run it and print what it gives.
+** stack: light userdata of the mth_input to set */
+static int run_line(lua_State *L) {
+  mth_input *got = lua_touserdata(L, 1);
+  lua_settop(L, 0);
+  *got = read_line(L, 1);
+  if (*got != MTH_LINE) return 0;
+  const char *text = lua_tostring(L, 1);
+  mth_edit_remember(text);
+  if (text[0] == '=') { /* as in Lua 5.1 and 5.2 */
+    lua_pushfstring(L, "return %s", text + 1);
+    lua_replace(L, 1);
+  }
+  int status = LUA_OK;
+  if (!load_expression(L, 1)) {
+    if (load_statement(L, 1, &status) == MTH_INTERRUPTED) return 0;
+  }
+  lua_remove(L, 1);
+  if (status == LUA_OK) status = mth_call(L, 0, LUA_MULTRET);
+  if (status == LUA_OK) {
+    print_values(L);
+  } else {
+    mth_report(L, status);
+  }
+  return 0;
+}
+
 void mth_repl(lua_State *L) {
+  mth_input got = MTH_LINE;
   mth_set_interactive();
   define_mt(L);
   mth_edit_open(L, complete);
-  for (;;) {
+  while (got != MTH_END) { /* protected: a line that has no memory is not the last */
+    got = MTH_LINE;
     lua_settop(L, 0);
-    mth_input got = read_line(L, 1);
-    if (got == MTH_END) break;
-    if (got == MTH_INTERRUPTED) continue;
-    const char *text = lua_tostring(L, 1);
-    mth_edit_remember(text);
-    if (text[0] == '=') { /* as in Lua 5.1 and 5.2 */
-      lua_pushfstring(L, "return %s", text + 1);
-      lua_replace(L, 1);
-    }
-    int status = LUA_OK;
-    if (!load_expression(L, 1)) {
-      if (load_statement(L, 1, &status) == MTH_INTERRUPTED) continue;
-    }
-    lua_remove(L, 1);
-    if (status == LUA_OK) status = mth_call(L, 0, LUA_MULTRET);
-    if (status == LUA_OK) {
-      print_values(L);
-    } else {
-      mth_report(L, status);
-    }
+    lua_pushcfunction(L, run_line);
+    lua_pushlightuserdata(L, &got);
+    mth_report(L, lua_pcall(L, 1, 0, 0));
   }
-  lua_settop(L, 0);
   putchar('\n');
   fflush(stdout);
 }

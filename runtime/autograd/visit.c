@@ -91,8 +91,12 @@ static mt_status add_to(mt_context *ctx, mt_tensor **sum, mt_tensor *g) {
 
 mt_status mt_walk_arrive(mt_walk *w, mt_edge e, mt_tensor *g) {
   mt_task *t = mt_task_of(w, e.node);
-  mt_status status = t ? MT_OK : mt_task_new(w, e.node, &t);
-  if (status == MT_OK && !t->queued) status = heap_push(w, t);
+  const bool found = t != NULL;
+  mt_status status = found ? MT_OK : mt_task_new(w, e.node, &t);
+  if (status == MT_OK && !t->queued) {
+    status = heap_push(w, t);
+    if (status != MT_OK && !found) mt_task_free(t); /* only the heap would know it */
+  }
   if (status != MT_OK) {
     mt_release(g);
     return status;

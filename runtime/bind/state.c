@@ -29,9 +29,21 @@ static _Thread_local struct {
 } last;
 static unsigned closed_states; /* how many; atomic */
 
+static int do_nothing(lua_State *L) { return (void)L, 0; }
+
+/* Is there room for the call of a finalizer? One that Lua has no memory to call is lost,
+** and with it the tensor. Lua keeps the room that this call takes. */
+static bool can_finalize(lua_State *L) {
+  if (!lua_checkstack(L, 2 * LUA_MINSTACK)) return false;
+  lua_pushcfunction(L, do_nothing);
+  if (lua_pcall(L, 0, 0, 0) == LUA_OK) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
 static void collect_all(mt_context *ctx) {
   mtl_state *s = (mtl_state *)ctx;
-  lua_gc(s->main, LUA_GCCOLLECT); /* does nothing within a finalizer */
+  if (can_finalize(s->main)) lua_gc(s->main, LUA_GCCOLLECT); /* not in a finalizer */
 }
 
 /* __gc of the context. It is older than any tensor: at lua_close it comes last. */
@@ -94,6 +106,8 @@ void mtl_open_state(lua_State *L) {
     lua_setfield(L, -2, "__gc");
     lua_setmetatable(L, -2);
     lua_pop(L, 1);
+    lua_pushboolean(L, 0); /* a place that mtl_keep_error need not make */
+    lua_rawsetp(L, LUA_REGISTRYINDEX, &error_key);
   }
   lua_pop(L, 1);
 }
@@ -119,6 +133,7 @@ mt_context *mtl_enter(lua_State *L) {
   /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
   if (lua_gc(L, LUA_GCISRUNNING) != 1) return &s->ctx;
   mtl_drop_pending(s, 0);
+  if (!can_finalize(L)) return &s->ctx;
   const size_t kilobytes = s->ctx.gc_debt / 1024;
   s->ctx.gc_debt = 0;
   if (kilobytes > 0) {
@@ -166,7 +181,7 @@ int mtl_raise(lua_State *L, const char *fname) {
   const mt_error *e = mt_last_error();
   if (e->status == MT_ELUA) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &error_key);
-    lua_pushnil(L);
+    lua_pushboolean(L, 0);
     lua_rawsetp(L, LUA_REGISTRYINDEX, &error_key);
     return lua_error(L);
   }
