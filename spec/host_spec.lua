@@ -153,7 +153,7 @@ describe("mtlua", function()
   end)
 
   it("loads other C modules", function()
-    assert.equal("table\n", run([[-e 'print(type(require "lpeg"))']]).out)
+    assert.equal("table\n", run([[-e 'print(type(require "lfs"))']]).out)
   end)
 
   it("starts within 12 MB and one thread", function()
