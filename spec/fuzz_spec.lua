@@ -184,9 +184,10 @@ local function public_functions()
     target.params = params[target.name:match "[^.]*$"]
   end
   -- classes: made, and called with a tensor
-  for _, name in ipairs { "Linear", "Conv2d", "MaxPool2d", "AvgPool2d", "Embedding",
-    "Flatten", "Dropout", "ReLU", "LeakyReLU", "Sigmoid", "Tanh", "GELU", "Softmax",
-    "LogSoftmax", "CrossEntropyLoss", "MSELoss", "Sequential", "Parameter" } do
+  for _, name in ipairs { "Linear", "Conv2d", "LayerNorm", "MaxPool2d", "AvgPool2d",
+    "Embedding", "Flatten", "Dropout", "ReLU", "LeakyReLU", "Sigmoid", "Tanh", "GELU",
+    "Softmax", "LogSoftmax", "CrossEntropyLoss", "MSELoss", "Sequential",
+    "Parameter" } do
     local class = mt.nn[name]
     targets[#targets + 1] = { name = "nn." .. name, f = function(a, b, c, ...)
       return class(b, c, ...)(a, b)

@@ -1369,6 +1369,44 @@ function mt.log_softmax_backward(y, dy, dim) end
 ---@return mytensor.Tensor dx
 function Tensor:log_softmax_backward(dy, dim) end
 
+--- (x - mean) / sqrt(variance + epsilon) over the last dims dims, times w, plus b, both of the shape of those (Ba, Kiros and Hinton, arXiv 1607.06450)
+---@param x mytensor.Tensor
+---@param w? mytensor.Tensor
+---@param b? mytensor.Tensor
+---@param dims? integer
+---@param epsilon? number
+---@return mytensor.Tensor y
+function mt.layer_norm(x, w, b, dims, epsilon) end
+
+--- (x - mean) / sqrt(variance + epsilon) over the last dims dims, times w, plus b, both of the shape of those (Ba, Kiros and Hinton, arXiv 1607.06450)
+---@param w? mytensor.Tensor
+---@param b? mytensor.Tensor
+---@param dims? integer
+---@param epsilon? number
+---@return mytensor.Tensor y
+function Tensor:layer_norm(w, b, dims, epsilon) end
+
+--- gradients of layer_norm to x, w and b, from those of its result
+---@param x mytensor.Tensor
+---@param dy mytensor.Tensor
+---@param w? mytensor.Tensor
+---@param dims? integer
+---@param epsilon? number
+---@return mytensor.Tensor dx
+---@return mytensor.Tensor dw
+---@return mytensor.Tensor db
+function mt.layer_norm_backward(x, dy, w, dims, epsilon) end
+
+--- gradients of layer_norm to x, w and b, from those of its result
+---@param dy mytensor.Tensor
+---@param w? mytensor.Tensor
+---@param dims? integer
+---@param epsilon? number
+---@return mytensor.Tensor dx
+---@return mytensor.Tensor dw
+---@return mytensor.Tensor db
+function Tensor:layer_norm_backward(dy, w, dims, epsilon) end
+
 --- -logp[label], logp (N, C, ...) or (C), labels from 1
 ---@param logp mytensor.Tensor
 ---@param labels mytensor.Tensor
@@ -3358,6 +3396,19 @@ function GELU:forward(x) end
 ---@class mytensor.nn.Identity: mytensor.nn.Module
 local Identity = {}
 mt.nn.Identity = Identity
+
+--- Normalises the last dims to mean 0 and variance 1, then scales by weight and adds
+--- bias, which start as ones and zeros (Ba, Kiros and Hinton, arXiv 1607.06450).
+---@class mytensor.nn.LayerNorm: mytensor.nn.Module
+---@field weight mytensor.Tensor? of the shape that is normalised
+---@field bias mytensor.Tensor? of the shape that is normalised
+---@overload fun(shape: integer|integer[], options?: table): mytensor.nn.LayerNorm
+local LayerNorm = {}
+mt.nn.LayerNorm = LayerNorm
+
+---@param x mytensor.Tensor (..., shape)
+---@return mytensor.Tensor (..., shape)
+function LayerNorm:forward(x) end
 
 ---@class mytensor.nn.LeakyReLU: mytensor.nn.Module
 ---@overload fun(slope?: number): mytensor.nn.LeakyReLU

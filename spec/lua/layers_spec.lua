@@ -134,6 +134,62 @@ describe("nn.Flatten", function()
   end)
 end)
 
+describe("nn.LayerNorm", function()
+  it("gives the last dims mean 0 and variance 1", function()
+    mt.manual_seed(3)
+    local x = mt.randn(5, 4, 6) * 3 + 2
+    for _, shape in ipairs { 6, { 4, 6 } } do
+      local m = nn.LayerNorm(shape)
+      local y = m(x)
+      assert.same({ 5, 4, 6 }, y:shape())
+      local dims = shape == 6 and { 3 } or { 2, 3 }
+      assert.is_true(y:mean(dims):abs():max():item() < 1e-6)
+      assert.is_true((y:var(dims, 0) - 1):abs():max():item() < 1e-4)
+    end
+  end)
+
+  it("starts with weight 1 and bias 0, or goes without", function()
+    local m = nn.LayerNorm({ 2, 3 }, { dtype = "float64" })
+    assert.same({ { 1, 1, 1 }, { 1, 1, 1 } }, m.weight:totable())
+    assert.same({ { 0, 0, 0 }, { 0, 0, 0 } }, m.bias:totable())
+    assert.equal("float64", m.bias:dtype())
+    assert.equal("LayerNorm([2, 3])", tostring(m))
+    local without = nn.LayerNorm(3, { bias = false, epsilon = 0.5 })
+    assert.equal(1, #without:parameters())
+    assert.equal("LayerNorm([3], epsilon = 0.5, bias = false)", tostring(without))
+    local plain = nn.LayerNorm(3, { affine = false })
+    assert.equal(0, #plain:parameters())
+    assert.equal("LayerNorm([3], affine = false)", tostring(plain))
+    -- deviations -1 and 1, variance 1
+    local y = nn.LayerNorm(2, { affine = false })(mt.tensor { 3, 5 })
+    near(-1 / math.sqrt(1 + 1e-5), y[1]:item())
+  end)
+
+  it("trains both", function()
+    local m = nn.LayerNorm(4)
+    local x = mt.randn(7, 4)
+    m(x):sum():backward()
+    assert.same({ 7, 7, 7, 7 }, m.bias.grad:totable())
+    local sums = mt.layer_norm(x):sum(1)
+    assert.is_true((m.weight.grad - sums):abs():max():item() < 1e-5)
+  end)
+
+  it("names what is wrong with its arguments", function()
+    raises("bad argument #1 to 'LayerNorm' (shape must be an integer, got nil)",
+           nn.LayerNorm)
+    raises("bad argument #1 to 'LayerNorm' (shape must have at least one dim, got {})",
+           nn.LayerNorm, {})
+    raises("bad argument #1 to 'LayerNorm' (shape[2] must be at least 0, got -1)",
+           nn.LayerNorm, { 2, -1 })
+    raises("bad argument #2 to 'LayerNorm' (epsilon must be at least 0, got -1)",
+           nn.LayerNorm, 2, { epsilon = -1 })
+    raises("bad argument #2 to 'layer_norm' (weight has shape [3], the last 1 dims of"
+           .. " input [2, 4] want [4])", nn.LayerNorm(3), mt.zeros(2, 4))
+    raises("bad argument #1 to 'LayerNorm' (input [2, 4] does not end with [3])",
+           nn.LayerNorm(3, { affine = false }), mt.zeros(2, 4))
+  end)
+end)
+
 describe("nn.Dropout", function()
   it("zeroes and rescales in training, passes in evaluation", function()
     mt.manual_seed(11)

@@ -10,6 +10,7 @@ local files = {
   Linear = "linear",
   Embedding = "embedding",
   Conv2d = "conv2d",
+  LayerNorm = "layer_norm",
   MaxPool2d = "max_pool2d",
   AvgPool2d = "avg_pool2d",
   Flatten = "flatten",

@@ -65,6 +65,25 @@ return {
       .. "2 or -2 .. -1)" },
   { "mt.softmax_backward(mt.zeros(2, 3), mt.zeros(3, 2))",
     "bad argument #2 to 'softmax_backward' (dy has shape [3, 2], y [2, 3])" },
+  { "mt.layer_norm(mt.tensor(1))",
+    "bad argument #1 to 'layer_norm' (input is 0-dim, want (..., n))" },
+  { "mt.layer_norm(mt.zeros(2, 3), mt.zeros(2))",
+    "bad argument #2 to 'layer_norm' (weight has shape [2], the last 1 dims of input "
+      .. "[2, 3] want [3])" },
+  { "mt.layer_norm(mt.zeros(2, 3), nil, mt.zeros(3), {dims = 2})",
+    "bad argument #3 to 'layer_norm' (bias has shape [3], the last 2 dims of input "
+      .. "[2, 3] want [2, 3])" },
+  { "mt.layer_norm(mt.zeros(2, 3), nil, nil, 3)",
+    "bad argument #4 to 'layer_norm' (dims 3 is out of range for shape [2, 3]: 1 .. "
+      .. "2)" },
+  { "mt.layer_norm(mt.zeros(2, 3), {epsilon = -1})",
+    "bad argument #2 to 'layer_norm' (option 'epsilon': epsilon is -1, want 0 or "
+      .. "more)" },
+  { "mt.layer_norm_backward(mt.zeros(2, 3), mt.zeros(3, 2))",
+    "bad argument #2 to 'layer_norm_backward' (dy has shape [3, 2], x [2, 3])" },
+  { "mt.layer_norm_backward(mt.zeros(2, 3), mt.zeros(2, 3), mt.zeros(2))",
+    "bad argument #3 to 'layer_norm_backward' (weight has shape [2], the last 1 dims "
+      .. "of input [2, 3] want [3])" },
   { "mt.cross_entropy(mt.zeros(2, 3), mt.tensor({1, 2, 3}))",
     "bad argument #2 to 'cross_entropy' (labels have shape [3], input [2, 3] "
       .. "wants [2])" },
