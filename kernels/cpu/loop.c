@@ -10,6 +10,7 @@
 #include "kernels/cpu/tables.h"
 
 #define BLOCK       512   /* elements of a buffer */
+#define SMALL       256   /* elements that need no plan */
 #define LONG_BLOCK  16384 /* elements at once where no buffer is needed */
 #define LINEAR_SIZE 128   /* inner dims below this take linear mode */
 #define TILE_ROWS   8     /* of tile mode */
@@ -349,9 +350,70 @@ static void classify(loop *l) {
   l->nchunk = (s->size[0] + l->chunk - 1) / l->chunk;
 }
 
+/* Few contiguous elements need no plan: n of them, as every output is laid out. 0: there
+** are none, too many, or others. */
+static int64_t small_size(int nout, mt_view *const *out, const mt_view **first) {
+  int64_t n = 0;
+  *first = NULL;
+  for (int k = 0; k < nout; k++) {
+    const mt_view *v = out[k];
+    if (v == NULL) continue;
+    int64_t expected = 1;
+    for (int d = v->ndim - 1; d >= 0; d--) {
+      if (v->stride[d] != expected && v->shape[d] != 1) return 0;
+      expected *= v->shape[d];
+    }
+    if (expected > SMALL || mt_cpu_is_half(v->dtype)) return 0;
+    n = expected, *first = v;
+  }
+  return n;
+}
+
+/* The same where each input is laid out as the outputs are, or is one element for all.
+** False: it is not so, and nothing was done. */
+static bool run_small(const mt_row *rows, int nout, mt_view *const *out, int nin,
+                      const mt_view *const *in, const mt_attr *attr) {
+  _Alignas(64) char block[MT_SPACE_ARGS][SMALL * ELEMENT_MAX];
+  char *p[MT_SPACE_ARGS + 1];
+  const mt_view *first;
+  const int64_t n = small_size(nout, out, &first);
+  if (n == 0) return false;
+  const int64_t padded = (n + MT_ROW_UNIT - 1) & -MT_ROW_UNIT;
+  for (int i = 0; i < nin; i++) {
+    const mt_view *v = in[i];
+    p[i + 1] = first->data; /* of an input that no row reads */
+    if (v == NULL) continue;
+    bool like = v->ndim == first->ndim, fixed = like;
+    if (!like || mt_cpu_is_half(v->dtype)) return false;
+    for (int d = 0; d < v->ndim; d++) {
+      like = like && (v->stride[d] == first->stride[d] || v->shape[d] == 1);
+      fixed = fixed && v->stride[d] == 0;
+    }
+    if (!like && !fixed) return false;
+    const int size = (int)mt_cpu_size(v->dtype);
+    p[i + 1] = like && n == padded ? v->data : block[i];
+    if (!like) {
+      mt_cpu_pack(padded, size, v->data, 0, block[i]);
+    } else if (n != padded) {
+      memcpy(block[i], v->data, (size_t)(n * size));
+      pad(block[i], n, size);
+    }
+  }
+  char *last = block[MT_SPACE_ARGS - 1]; /* what rows compute beyond n is not kept */
+  for (int k = 0; k < nout; k++) {
+    if (out[k] == NULL) continue;
+    p[0] = n == padded ? out[k]->data : last;
+    rows[k](padded, p, attr);
+    if (n != padded)
+      memcpy(out[k]->data, last, (size_t)(n * mt_cpu_size(out[k]->dtype)));
+  }
+  return true;
+}
+
 mt_status mt_cpu_rows(const mt_call *call, const mt_row *rows, int nout,
                       mt_view *const *out, int nin, const mt_view *const *in,
                       const mt_attr *attr, bool halves) {
+  if (nin < MT_SPACE_ARGS && run_small(rows, nout, out, nin, in, attr)) return MT_OK;
   loop l;
   const mt_view *arg[MT_SPACE_ARGS];
   mt_row wanted[MT_MAX_OUTPUTS];

@@ -46,7 +46,7 @@ mt_status mt_record_inputs(const mt_opinfo *op, int nin, mt_tensor *const *in, i
   n->op = op;
   n->rule = mt_op_rule(op->op);
   n->name = op->name;
-  memcpy(n->attr, attr, (size_t)nattr * sizeof *attr);
+  mt_attrs_copy(n->attr, attr, nattr);
   mt_status status = MT_OK;
   for (int i = 0; i < nin && status == MT_OK; i++) {
     const bool skipped = i < 32 && ((skip >> i) & 1u);
@@ -111,7 +111,7 @@ mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   const mt_opinfo *const info = mt_op_info(op);
   mt_attr all[MT_MAX_ATTRS];
   if (attr) {
-    memcpy(all, attr, (size_t)info->nattr * sizeof *attr);
+    mt_attrs_copy(all, attr, info->nattr);
   } else {
     mt_op_presets(op, all);
   }

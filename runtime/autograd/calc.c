@@ -60,7 +60,7 @@ mt_tensor *mt_ca(mt_calc *c, mt_op op, int nin, mt_tensor *const *in, unsigned o
   }
   mt_attr all[MT_MAX_ATTRS];
   mt_op_presets(op, all);
-  for (int i = 0; i < nattr; i++) all[i] = attr[i];
+  mt_attrs_copy(all, attr, nattr);
   mt_tensor *result[MT_MAX_OUTPUTS] = {NULL};
   int n = 0;
   const mt_status status = mt_apply(c->ctx, op, nin, in, all, result, &n);

@@ -158,7 +158,7 @@ static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
   mt_status status = rescue_saved(ctx, n, x);
   if (status == MT_OK)
     status = mt_dispatch(ctx, op->op, nin, in, attr, &x, &n->position);
-  memcpy(n->attr, attr, (size_t)op->nattr * sizeof *attr);
+  mt_attrs_copy(n->attr, attr, op->nattr);
   if (status == MT_OK) status = set_new_history(x, n);
   mt_node_release(n);
   return status;
@@ -199,7 +199,7 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   MT_TRY(check_target(x, recording));
   mt_attr all[MT_MAX_ATTRS];
   if (attr) {
-    memcpy(all, attr, (size_t)info->nattr * sizeof *attr);
+    mt_attrs_copy(all, attr, info->nattr);
   } else {
     mt_op_presets(op, all);
   }

@@ -1,26 +1,30 @@
 /* runtime/bind/arithmetic.c -- the metamethods of tensors: + - * / // % ^ & | ~ << >> #. */
-#include "runtime/bind/args.h"
-
 #include <stdio.h>
 
-static const struct {
+#include "runtime/bind/args.h"
+#include "runtime/bind/state.h"
+
+typedef struct operation {
   const char *event, *sign;
   mt_op op;
-} OPERATORS[] = {
-    {"__add", "+", MT_OP_add},
-    {"__sub", "-", MT_OP_sub},
-    {"__mul", "*", MT_OP_mul},
-    {"__div", "/", MT_OP_div},
-    {"__idiv", "//", MT_OP_floordiv},
-    {"__mod", "%", MT_OP_remainder},
-    {"__pow", "^", MT_OP_pow},
-    {"__band", "&", MT_OP_bitwise_and},
-    {"__bor", "|", MT_OP_bitwise_or},
-    {"__bxor", "~", MT_OP_bitwise_xor},
-    {"__shl", "<<", MT_OP_bitwise_left_shift},
-    {"__shr", ">>", MT_OP_bitwise_right_shift},
-    {"__unm", "-", MT_OP_neg},
-    {"__bnot", "~", MT_OP_bitwise_not},
+  int nin;
+} operation;
+
+static const operation OPERATORS[] = {
+    {"__add", "+", MT_OP_add, 2},
+    {"__sub", "-", MT_OP_sub, 2},
+    {"__mul", "*", MT_OP_mul, 2},
+    {"__div", "/", MT_OP_div, 2},
+    {"__idiv", "//", MT_OP_floordiv, 2},
+    {"__mod", "%", MT_OP_remainder, 2},
+    {"__pow", "^", MT_OP_pow, 2},
+    {"__band", "&", MT_OP_bitwise_and, 2},
+    {"__bor", "|", MT_OP_bitwise_or, 2},
+    {"__bxor", "~", MT_OP_bitwise_xor, 2},
+    {"__shl", "<<", MT_OP_bitwise_left_shift, 2},
+    {"__shr", ">>", MT_OP_bitwise_right_shift, 2},
+    {"__unm", "-", MT_OP_neg, 1},
+    {"__bnot", "~", MT_OP_bitwise_not, 1},
 };
 
 static bool is_number(lua_State *L, int index) {
@@ -51,31 +55,45 @@ static int raise_result(lua_State *L, const char *sign) {
   return luaL_error(L, "'%s': %s", sign, e->text);
 }
 
-/* y = a + b, y = -x; upvalue: the place in OPERATORS. Lua calls a metamethod of one operand
+/* Make tensors of the numbers among the operands; what is neither is an error. */
+static void prepare_operands(lua_State *L, const operation *o) {
+  for (int i = 1; i <= o->nin; i++) {
+    if (is_number(L, i))
+      mtl_check_operand(L, i, o->sign);
+    else if (!mtl_to_tensor(L, i))
+      raise_operands(L, o->nin, o->sign);
+  }
+}
+
+static bool find_boxes(lua_State *L, int n, mtl_box **box) {
+  for (int i = 0; i < n; i++) {
+    box[i] = mtl_to_box(L, i + 1);
+    if (!box[i]) return false;
+  }
+  return true;
+}
+
+/* y = a + b, y = -x; upvalue: its place in OPERATORS. Lua calls a metamethod of one operand
 ** with that operand twice. */
 static int operate(lua_State *L) {
-  mt_context *ctx = mtl_enter(L);
-  const lua_Integer which = lua_tointeger(L, lua_upvalueindex(1));
-  const mt_op op = OPERATORS[which].op;
-  const char *sign = OPERATORS[which].sign;
-  const int nin = mt_op_info(op)->nin;
+  mtl_state *s = mtl_enter_state(L);
+  const operation *o = lua_touserdata(L, lua_upvalueindex(1));
+  mtl_box *box[2];
   mt_tensor *in[2], *y;
-  lua_settop(L, nin);
-  for (int i = 1; i <= nin; i++) {
-    if (is_number(L, i))
-      mtl_check_operand(L, i, sign);
-    else if (!mtl_to_tensor(L, i))
-      return raise_operands(L, nin, sign);
+  lua_settop(L, o->nin);
+  if (!find_boxes(L, o->nin, box)) {
+    prepare_operands(L, o);
+    find_boxes(L, o->nin, box);
   }
-  mt_tensor **result = mtl_new_tensor(L);
-  for (int i = 0; i < nin; i++) { /* a finalizer may have freed one meanwhile */
-    in[i] = mtl_to_tensor(L, i + 1);
-    if (!in[i]) return raise_operands(L, nin, sign);
+  mt_tensor **result = mtl_new_tensor_of(L, s);
+  for (int i = 0; i < o->nin; i++) { /* a finalizer may have freed one meanwhile */
+    in[i] = box[i]->tensor;
+    if (!in[i]) return raise_operands(L, o->nin, o->sign);
   }
-  for (int i = 0; i < nin; i++) mt_retain(in[i]);
-  const mt_status status = mt_apply(ctx, op, nin, in, NULL, &y, NULL);
-  for (int i = 0; i < nin; i++) mt_release(in[i]);
-  if (status != MT_OK) return raise_result(L, sign);
+  for (int i = 0; i < o->nin; i++) mt_retain(in[i]);
+  const mt_status status = mt_apply(&s->ctx, o->op, o->nin, in, NULL, &y, NULL);
+  for (int i = 0; i < o->nin; i++) mt_release(in[i]);
+  if (status != MT_OK) return raise_result(L, o->sign);
   *result = y;
   return 1;
 }
@@ -103,7 +121,7 @@ static int tensor_order(lua_State *L) {
 void mtl_open_arithmetic(lua_State *L) {
   mtl_push_metatable(L);
   for (size_t i = 0; i < sizeof OPERATORS / sizeof *OPERATORS; i++) {
-    lua_pushinteger(L, (lua_Integer)i);
+    lua_pushlightuserdata(L, (void *)&OPERATORS[i]);
     lua_pushcclosure(L, operate, 1);
     lua_setfield(L, -2, OPERATORS[i].event);
   }

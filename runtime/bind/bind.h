@@ -75,13 +75,11 @@ typedef struct mtl_options {
 } mtl_options;
 mtl_options mtl_check_options(lua_State *L, int arg, const char *fname);
 
-/* ---- op calls (ops.c) ---- */
+/* ---- op calls (call.c) ---- */
 
 /* Parse the arguments of an op from stack position first on by its signature, run it,
 ** push the results; returns their number. fname: for errors. */
 int mtl_call_op(lua_State *L, mt_op op, int first, const char *fname);
-/* The in-place form; pushes the tensor at first. */
-int mtl_call_op_inplace(lua_State *L, mt_op op, int first, const char *fname);
 
 /* ---- each file's part of the module; stack: module table on top, left there ---- */
 void mtl_open_ops(lua_State *L);    /* ops.c: mt.NAME, mt.ops; Tensor:NAME, NAME_ */

@@ -1,24 +1,29 @@
 /* runtime/bind/ops.c -- every row of the op table as mt.NAME and Tensor:NAME; mt.ops().
  */
-#include "runtime/bind/bind.h"
-
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* y... = mt.NAME(inputs and attributes...) or x:NAME(...)
-** upvalues: the op's number, the name that it was called by */
+#include "runtime/bind/state.h"
+
+/* A function of Lua: an op, and the name that it is called by. */
+typedef struct callee {
+  mt_op op;
+  char name[36];
+} callee;
+
+/* y... = mt.NAME(inputs and attributes...) or x:NAME(...); upvalue: a callee */
 static int call_op(lua_State *L) {
-  mtl_enter(L);
-  return mtl_call_op(L, (mt_op)lua_tointeger(L, lua_upvalueindex(1)), 1,
-                     lua_tostring(L, lua_upvalueindex(2)));
+  mtl_state *s = mtl_enter_state(L);
+  const callee *f = lua_touserdata(L, lua_upvalueindex(1));
+  return mtl_call_op_of(L, s, f->op, 1, f->name);
 }
 
-/* x:NAME_(...): the result overwrites x, which is returned */
+/* x:NAME_(...): the result overwrites x, which is returned; upvalue: a callee */
 static int call_op_inplace(lua_State *L) {
-  mtl_enter(L);
-  return mtl_call_op_inplace(L, (mt_op)lua_tointeger(L, lua_upvalueindex(1)), 1,
-                             lua_tostring(L, lua_upvalueindex(2)));
+  mtl_state *s = mtl_enter_state(L);
+  const callee *f = lua_touserdata(L, lua_upvalueindex(1));
+  return mtl_call_op_inplace_of(L, s, f->op, 1, f->name);
 }
 
 /* y = x:t(): a matrix transposed; what has fewer dims stays */
@@ -189,12 +194,18 @@ static int mt_ops(lua_State *L) {
 
 /* ---- registration ---- */
 
+static void push_callee(lua_State *L, lua_CFunction fn, mt_op op, const char *name,
+                        const char *bar) {
+  callee *f = lua_newuserdatauv(L, sizeof *f, 0);
+  f->op = op;
+  snprintf(f->name, sizeof f->name, "%s%s", name, bar);
+  lua_pushcclosure(L, fn, 1);
+}
+
 /* stack: module, methods */
 static void register_op(lua_State *L, const mt_opinfo *op, const char *name) {
   char with_bar[40];
-  lua_pushinteger(L, op->op);
-  lua_pushstring(L, name);
-  lua_pushcclosure(L, call_op, 2);
+  push_callee(L, call_op, op->op, name, "");
   if (!op->list) {
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, name);
@@ -202,9 +213,7 @@ static void register_op(lua_State *L, const mt_opinfo *op, const char *name) {
   lua_setfield(L, -3, name);
   if (!op->inplace || op->list) return;
   snprintf(with_bar, sizeof with_bar, "%s_", name);
-  lua_pushinteger(L, op->op);
-  lua_pushstring(L, with_bar);
-  lua_pushcclosure(L, call_op_inplace, 2);
+  push_callee(L, call_op_inplace, op->op, name, "_");
   lua_setfield(L, -2, with_bar);
 }
 

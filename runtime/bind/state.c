@@ -127,20 +127,26 @@ void mtl_drop_pending(mtl_state *s, int keep) {
   while (s->npending > keep) mt_release(s->pending[--s->npending]);
 }
 
-mt_context *mtl_enter(lua_State *L) {
-  mtl_state *s = mtl_state_of(L);
-  if (s->ctx.gc_debt < STEP_BYTES && s->npending == 0) return &s->ctx;
+/* Tell Lua's collector of what was allocated. */
+static void step_collector(lua_State *L, mtl_state *s) {
   /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
-  if (lua_gc(L, LUA_GCISRUNNING) != 1) return &s->ctx;
+  if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
   mtl_drop_pending(s, 0);
-  if (!can_finalize(L)) return &s->ctx;
+  if (!can_finalize(L)) return;
   const size_t kilobytes = s->ctx.gc_debt / 1024;
   s->ctx.gc_debt = 0;
   if (kilobytes > 0) {
     lua_gc(L, LUA_GCSTEP, kilobytes < INT_MAX ? (int)kilobytes : INT_MAX);
   }
-  return &s->ctx;
 }
+
+mtl_state *mtl_enter_state(lua_State *L) {
+  mtl_state *s = mtl_state_of(L);
+  if (s->ctx.gc_debt >= STEP_BYTES || s->npending > 0) step_collector(L, s);
+  return s;
+}
+
+mt_context *mtl_enter(lua_State *L) { return &mtl_enter_state(L)->ctx; }
 
 const char *mtl_getenv(lua_State *L, const char *name) {
   lua_getfield(L, LUA_REGISTRYINDEX, "LUA_NOENV");

@@ -17,11 +17,28 @@ typedef struct mtl_print {
 
 #define MTL_MAX_PENDING 16
 
+/* The Tensor userdata. The second word tells it from any other, whatever metatable
+** somebody has given them through the debug library. */
+typedef struct mtl_box {
+  mt_tensor *tensor; /* NULL: not filled yet, or freed */
+  const void *magic;
+} mtl_box;
+
+extern const char mtl_box_magic;
+
+/* The box at arg, which stays there; NULL: it is no tensor. */
+static inline mtl_box *mtl_to_box(lua_State *L, int arg) {
+  mtl_box *b = lua_touserdata(L, arg);
+  if (b == NULL || lua_rawlen(L, arg) != sizeof *b) return NULL; /* light: length 0 */
+  return b->magic == &mtl_box_magic ? b : NULL;
+}
+
 typedef struct mtl_state {
   mt_context ctx;  /* first: a pointer to it is one to the whole */
   lua_State *main; /* the main thread, which lives as long as the state */
   bool closed;     /* lua_close has finalized everything of ours */
   int nscopes;     /* mt.scope calls that are running */
+  int metatable;   /* of tensors: its reference in the registry */
   mtl_print print;
   /* References on their way into a userdata that is being allocated. What an exhausted
   ** memory leaves here, the next call from outside a finalizer releases. */
@@ -32,6 +49,15 @@ typedef struct mtl_state {
 static inline mtl_state *mtl_state_of(lua_State *L) {
   return (mtl_state *)mtl_context(L);
 }
+
+/* mtl_new_tensor and mtl_enter where the state is known, or wanted. */
+mt_tensor **mtl_new_tensor_of(lua_State *L, mtl_state *s);
+mtl_state *mtl_enter_state(lua_State *L);
+
+/* mtl_call_op and its in-place form, where the state is known (call.c). */
+int mtl_call_op_of(lua_State *L, mtl_state *s, mt_op op, int first, const char *fname);
+int mtl_call_op_inplace_of(lua_State *L, mtl_state *s, mt_op op, int first,
+                           const char *fname);
 
 /* Release the pending references from position keep on. */
 void mtl_drop_pending(mtl_state *s, int keep);

@@ -5,37 +5,25 @@
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
-/* The second word tells our userdata from any other, whatever metatable somebody has
-** given them through the debug library. */
-typedef struct box {
-  mt_tensor *tensor; /* NULL: not filled yet, or freed */
-  const void *magic;
-} box;
-
-static const char magic = 0;
+const char mtl_box_magic = 0;
 static const char metatable_key = 0; /* registry keys */
 static const char methods_key = 0;
 
 /* ---- owning ---- */
 
-static box *to_box(lua_State *L, int arg) {
-  if (lua_type(L, arg) != LUA_TUSERDATA || lua_rawlen(L, arg) != sizeof(box)) {
-    return NULL;
-  }
-  box *b = lua_touserdata(L, arg);
-  return b->magic == &magic ? b : NULL;
-}
-
-mt_tensor **mtl_new_tensor(lua_State *L) {
-  box *b = lua_newuserdatauv(L, sizeof *b, 0);
+mt_tensor **mtl_new_tensor_of(lua_State *L, mtl_state *s) {
+  mtl_box *b = lua_newuserdatauv(L, sizeof *b, 0);
   b->tensor = NULL;
-  b->magic = &magic;
-  mtl_push_metatable(L);
+  b->magic = &mtl_box_magic;
+  lua_rawgeti(L, LUA_REGISTRYINDEX, s->metatable);
   lua_setmetatable(L, -2);
-  const mtl_state *s = mtl_state_of(L);
   mtl_note_new(L, s);
   if (s->nscopes > 0) mtl_scope_add(L);
   return &b->tensor;
+}
+
+mt_tensor **mtl_new_tensor(lua_State *L) {
+  return mtl_new_tensor_of(L, mtl_state_of(L));
 }
 
 void mtl_push_tensor(lua_State *L, mt_tensor *t) {
@@ -53,15 +41,15 @@ void mtl_push_tensor(lua_State *L, mt_tensor *t) {
   s->npending = mine;
 }
 
-bool mtl_is_tensor(lua_State *L, int arg) { return to_box(L, arg) != NULL; }
+bool mtl_is_tensor(lua_State *L, int arg) { return mtl_to_box(L, arg) != NULL; }
 
 mt_tensor *mtl_to_tensor(lua_State *L, int arg) {
-  const box *b = to_box(L, arg);
+  const mtl_box *b = mtl_to_box(L, arg);
   return b != NULL ? b->tensor : NULL;
 }
 
 mt_tensor *mtl_check_tensor(lua_State *L, int arg, const char *fname) {
-  const box *b = to_box(L, arg);
+  const mtl_box *b = mtl_to_box(L, arg);
   if (b == NULL) {
     mtl_argerror(L, arg, fname, "tensor expected, got %s", mtl_typename(L, arg));
     return NULL;
@@ -92,7 +80,7 @@ mt_tensor *mtl_check_operand(lua_State *L, int arg, const char *fname) {
 }
 
 void mtl_free_tensor(lua_State *L, int arg) {
-  box *b = to_box(L, arg);
+  mtl_box *b = mtl_to_box(L, arg);
   if (b == NULL || b->tensor == NULL) return;
   mt_tensor *t = b->tensor;
   b->tensor = NULL; /* before anything that could come back here */
@@ -108,7 +96,7 @@ static int tensor_finalize(lua_State *L) {
 /* t:free(): give the memory back now, unless a view or a graph still needs it; any
 ** use of t after that is an error */
 static int tensor_free(lua_State *L) {
-  if (to_box(L, 1) == NULL) mtl_check_tensor(L, 1, "free");
+  if (mtl_to_box(L, 1) == NULL) mtl_check_tensor(L, 1, "free");
   mtl_free_tensor(L, 1);
   return 0;
 }
@@ -136,7 +124,7 @@ void mtl_set_methods(lua_State *L, const luaL_Reg *methods) {
 
 /* mt.is_tensor(x): true also for a freed one */
 static int is_tensor(lua_State *L) {
-  lua_pushboolean(L, to_box(L, 1) != NULL);
+  lua_pushboolean(L, mtl_to_box(L, 1) != NULL);
   return 1;
 }
 
@@ -272,6 +260,8 @@ void mtl_open_tensor(lua_State *L) {
   lua_setfield(L, -2, "__metatable");
   lua_pushvalue(L, -1);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &metatable_key);
+  lua_pushvalue(L, -1);
+  mtl_state_of(L)->metatable = luaL_ref(L, LUA_REGISTRYINDEX);
   lua_setfield(L, LUA_REGISTRYINDEX, MTL_TENSOR); /* for luaL_testudata */
   luaL_newlib(L, methods);
   lua_pushvalue(L, -1);

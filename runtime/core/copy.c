@@ -154,7 +154,8 @@ mt_status mt_copy_from(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
     return status;
   }
   if (status == MT_OK) {
-    const mt_view expanded = mt_view_expand(&src->v, dst->v.ndim, dst->v.shape);
+    mt_view expanded;
+    mt_view_expand(&src->v, dst->v.ndim, dst->v.shape, &expanded);
     status = mt_copy_view(ctx, mt_device_of(dst), &expanded, &dst->v);
   }
   mt_release(held);

@@ -6,24 +6,24 @@
 
 #define INLINE_INPUTS 8
 
-/* Everything that one call holds; released by run_end. */
+/* Everything that one call holds; released by run_end. Views are large: those of the
+** inputs are used where they are, and copied only to be changed (own_view). */
 typedef struct run {
   mt_context *ctx;
   const mt_opinfo *op;
   const mt_backend *backend;
   mt_device device;
   int nin;
-  mt_view *in; /* what the kernel sees */
-  const mt_view **in_pointer;
+  const mt_view **in;    /* what the kernel sees; NULL: left out */
+  mt_view *copy;         /* room for a changed view of each input */
   mt_tensor **temporary; /* one for each input that was converted or copied */
   int64_t *number;       /* room for a converted 0-dim value of each input */
   mt_tensor *target[MT_MAX_OUTPUTS]; /* the kernel writes here */
   mt_tensor *widened[MT_MAX_OUTPUTS];
-  mt_view out[MT_MAX_OUTPUTS];
-  mt_view *out_pointer[MT_MAX_OUTPUTS];
+  mt_view *out[MT_MAX_OUTPUTS]; /* of the targets, or of the widened ones */
   int nout;
-  mt_view in_room[INLINE_INPUTS];
-  const mt_view *in_pointer_room[INLINE_INPUTS];
+  const mt_view *in_room[INLINE_INPUTS];
+  mt_view copy_room[INLINE_INPUTS];
   mt_tensor *temporary_room[INLINE_INPUTS];
   int64_t number_room[INLINE_INPUTS];
   void *heap;
@@ -33,42 +33,55 @@ static mt_status run_begin(run *r, mt_context *ctx, const mt_opinfo *op, int nin
                            mt_tensor *const *in) {
   r->ctx = ctx, r->op = op, r->nin = nin, r->nout = 0, r->heap = NULL;
   if (nin <= INLINE_INPUTS) {
-    r->in = r->in_room, r->in_pointer = r->in_pointer_room;
+    r->in = r->in_room, r->copy = r->copy_room;
     r->temporary = r->temporary_room, r->number = r->number_room;
   } else {
-    const size_t each = sizeof *r->in + sizeof *r->in_pointer + sizeof *r->temporary +
-                        sizeof *r->number;
+    const size_t each =
+        sizeof *r->in + sizeof *r->copy + sizeof *r->temporary + sizeof *r->number;
     r->heap = malloc(each * (size_t)nin);
     if (!r->heap)
       return r->nin = 0, mt_fail(MT_EMEMORY, "out of memory for %d inputs", nin);
-    r->in = r->heap;
-    r->in_pointer = (const mt_view **)(r->in + nin);
-    r->temporary = (mt_tensor **)(r->in_pointer + nin);
+    r->copy = r->heap;
+    r->in = (const mt_view **)(r->copy + nin);
+    r->temporary = (mt_tensor **)(r->in + nin);
     r->number = (int64_t *)(r->temporary + nin);
   }
   for (int i = 0; i < nin; i++) {
     r->temporary[i] = NULL;
-    r->in_pointer[i] = NULL;
-    if (in[i]) r->in[i] = in[i]->v, r->in_pointer[i] = &r->in[i];
+    r->in[i] = in[i] ? &in[i]->v : NULL;
   }
   for (int i = 0; i < MT_MAX_OUTPUTS; i++)
-    r->target[i] = r->widened[i] = NULL, r->out_pointer[i] = NULL;
+    r->target[i] = r->widened[i] = NULL, r->out[i] = NULL;
   return MT_OK;
 }
 
 static void run_end(run *r) {
   for (int i = 0; i < r->nin; i++) mt_release(r->temporary[i]);
-  for (int i = 0; i < MT_MAX_OUTPUTS; i++)
-    mt_release(r->target[i]), mt_release(r->widened[i]);
+  for (int i = 0; i < r->nout; i++) mt_release(r->target[i]), mt_release(r->widened[i]);
   free(r->heap);
+}
+
+/* The view of input i, to be changed. */
+static mt_view *own_view(run *r, int i) {
+  mt_view *v = &r->copy[i];
+  if (r->in[i] != v) mt_view_copy(v, r->in[i]), r->in[i] = v;
+  return v;
+}
+
+/* Let the kernel see t, a new tensor with the values of input i, instead. */
+static void replace_input(run *r, int i, mt_tensor *t) {
+  mt_release(r->temporary[i]);
+  r->temporary[i] = t;
+  r->in[i] = &t->v;
 }
 
 /* Give input i another dtype. A number or other 0-dim host value is converted in place,
 ** without a tensor. */
 static mt_status convert_input(run *r, int i, mt_dtype dtype) {
-  mt_view *v = &r->in[i];
-  if (v->dtype == dtype) return MT_OK;
-  if (v->host) {
+  const mt_view *from = r->in[i];
+  if (from->dtype == dtype) return MT_OK;
+  if (from->host) {
+    mt_view *v = own_view(r, i);
     if (MT_IS_FLOAT(v->dtype))
       mt_store_f64(dtype, &r->number[i], mt_load_f64(v->dtype, v->data));
     else
@@ -78,24 +91,30 @@ static mt_status convert_input(run *r, int i, mt_dtype dtype) {
     return MT_OK;
   }
   mt_tensor *t;
-  MT_TRY(mt_empty(r->ctx, dtype, r->device, v->ndim, v->shape, &t));
-  mt_release(r->temporary[i]);
-  const mt_status status = mt_copy_view(r->ctx, r->device, v, &t->v);
-  r->temporary[i] = t;
-  *v = t->v;
+  MT_TRY(mt_empty(r->ctx, dtype, r->device, from->ndim, from->shape, &t));
+  const mt_status status = mt_copy_view(r->ctx, r->device, from, &t->v);
+  replace_input(r, i, t);
   return status;
 }
 
 static mt_status contiguous_input(run *r, int i) {
-  mt_view *v = &r->in[i];
+  const mt_view *v = r->in[i];
   if (mt_is_contiguous(v)) return MT_OK;
   mt_tensor *t;
   MT_TRY(mt_empty(r->ctx, v->dtype, r->device, v->ndim, v->shape, &t));
   const mt_status status = mt_copy_view(r->ctx, r->device, v, &t->v);
-  mt_release(r->temporary[i]);
-  r->temporary[i] = t;
-  *v = t->v;
+  replace_input(r, i, t);
   return status;
+}
+
+static void expand_input(run *r, int i, int ndim, const int64_t *shape) {
+  const mt_view *v = r->in[i];
+  if (v->ndim == ndim &&
+      (ndim == 0 || !memcmp(v->shape, shape, (size_t)ndim * sizeof *shape)))
+    return;
+  mt_view expanded;
+  mt_view_expand(v, ndim, shape, &expanded);
+  mt_view_copy(own_view(r, i), &expanded);
 }
 
 static bool is_elementwise(const mt_opinfo *op) { return op->kind <= MT_KIND_TERNARY; }
@@ -103,10 +122,10 @@ static bool is_elementwise(const mt_opinfo *op) { return op->kind <= MT_KIND_TER
 static mt_status broadcast_inputs(run *r, int *ndim, int64_t *shape) {
   *ndim = 0;
   for (int i = 0; i < r->nin; i++) {
-    const mt_status status = mt_broadcast(ndim, shape, &r->in[i]);
+    const mt_status status = mt_broadcast(ndim, shape, r->in[i]);
     if (status != MT_OK) return mt_fail_arg(status, i + 1, "%s", mt_last_error()->text);
   }
-  for (int i = 0; i < r->nin; i++) r->in[i] = mt_view_expand(&r->in[i], *ndim, shape);
+  for (int i = 0; i < r->nin; i++) expand_input(r, i, *ndim, shape);
   return MT_OK;
 }
 
@@ -124,8 +143,7 @@ mt_status mt_fault_error(const mt_fault *f) {
   const mt_opinfo *op = mt_op_info((mt_op)f->op);
   int arg = 0;
   for (int k = 0; k < op->nparams; k++)
-    if (op->param[k].type == MT_PARAM_INPUT &&
-        (mt_plan_kept(op) >> op->param[k].slot & 1u))
+    if (op->param[k].type == MT_PARAM_INPUT && (op->kept >> op->param[k].slot & 1u))
       arg = k + 1;
   if (f->lo > f->hi)
     return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
@@ -139,55 +157,58 @@ mt_status mt_fault_error(const mt_fault *f) {
                      (long long)f->hi);
 }
 
-/* Where kernels note bad data: on a GPU in mapped memory, made at the first use. */
-static mt_fault *fault_word(run *r, mt_fault *local) {
-  if (r->device.kind == MT_CPU) return local;
-  if (r->backend->device->open(r->device.index) != MT_OK) return NULL;
-  mt_fault **word = &r->ctx->fault[r->device.index];
+mt_fault *mt_fault_word(mt_context *ctx, mt_device device, mt_fault *local) {
+  local->set = 0;
+  if (device.kind == MT_CPU) return local;
+  const mt_device_api *api = mt_backend_of(device)->device;
+  if (api->open(device.index) != MT_OK) return NULL;
+  mt_fault **word = &ctx->fault[device.index];
   if (!*word) {
-    *word = r->backend->device->host_alloc(sizeof **word);
+    *word = api->host_alloc(sizeof **word);
     if (*word) memset(*word, 0, sizeof **word);
   }
   return *word;
+}
+
+/* A kernel that does not take half types works in float32. */
+static mt_status widen(run *r, const mt_entry *entry, mt_dtype dtype) {
+  if (!(MT_HALF_MASK >> dtype & 1u) || !(entry->dtypes & MT_BIT(MT_F32)))
+    return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s for %s", r->op->name,
+                   r->backend->name, mt_dtype_name(dtype));
+  for (int i = 0; i < r->nin; i++)
+    if (r->in[i] && (MT_HALF_MASK >> r->in[i]->dtype & 1u))
+      MT_TRY(convert_input(r, i, MT_F32));
+  for (int i = 0; i < r->nout; i++)
+    if (r->out[i] && (MT_HALF_MASK >> r->out[i]->dtype & 1u)) {
+      MT_TRY(mt_empty(r->ctx, MT_F32, r->device, r->out[i]->ndim, r->out[i]->shape,
+                      &r->widened[i]));
+      r->out[i] = &r->widened[i]->v;
+    }
+  return MT_OK;
 }
 
 /* Run entry over r's views: contiguity, half types by way of float32, scratch, faults.
  */
 static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                          uint64_t position) {
-  const mt_dtype first =
-      r->nin > 0 && r->in_pointer[0] ? r->in[0].dtype : r->out[0].dtype;
+  const mt_dtype first = r->nin > 0 && r->in[0] ? r->in[0]->dtype : r->out[0]->dtype;
   mt_dtype main_dtype = first;
-  if (mt_plan_kept(r->op) & 1u &&
-      !r->op->list) { /* where(cond, ...): dtypes of the rest */
+  if (r->op->kept & 1u) { /* where(cond, ...): dtypes of the rest */
     for (int i = r->nin - 1; i > 0; i--)
-      if (r->in_pointer[i]) main_dtype = r->in[i].dtype;
+      if (r->in[i]) main_dtype = r->in[i]->dtype;
   }
-  if (!(entry->dtypes >> main_dtype & 1u)) {
-    if (!(MT_HALF_MASK >> main_dtype & 1u) || !(entry->dtypes & MT_BIT(MT_F32)))
-      return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s for %s", r->op->name,
-                     r->backend->name, mt_dtype_name(main_dtype));
-    for (int i = 0; i < r->nin; i++)
-      if (r->in_pointer[i] && (MT_HALF_MASK >> r->in[i].dtype & 1u))
-        MT_TRY(convert_input(r, i, MT_F32));
-    for (int i = 0; i < r->nout; i++)
-      if (r->out_pointer[i] && (MT_HALF_MASK >> r->out[i].dtype & 1u)) {
-        MT_TRY(mt_empty(r->ctx, MT_F32, r->device, r->out[i].ndim, r->out[i].shape,
-                        &r->widened[i]));
-        r->out_pointer[i] = &r->widened[i]->v;
-      }
-  }
-  for (int i = 0; i < r->nin && i < 32; i++)
-    if (r->in_pointer[i] && (entry->contiguous >> i & 1u))
-      MT_TRY(contiguous_input(r, i));
-  mt_fault local = {0}, *fault = fault_word(r, &local);
+  if (!(entry->dtypes >> main_dtype & 1u)) MT_TRY(widen(r, entry, main_dtype));
+  if (entry->contiguous)
+    for (int i = 0; i < r->nin && i < 32; i++)
+      if (r->in[i] && (entry->contiguous >> i & 1u)) MT_TRY(contiguous_input(r, i));
+  mt_fault local, *fault = mt_fault_word(r->ctx, r->device, &local);
   if (!fault) return mt_fail(MT_EDEVICE, "%s", r->backend->device->error_text());
   void *stream = r->device.kind == MT_CPU ? NULL : r->ctx->stream[r->device.index];
   mt_call call = {.op = (int)r->op->op,
                   .nin = r->nin,
                   .nout = r->nout,
-                  .in = r->in_pointer,
-                  .out = r->out_pointer,
+                  .in = r->in,
+                  .out = r->out,
                   .attr = attr,
                   .stream = stream,
                   .device = r->device.index,
@@ -203,11 +224,11 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
   }
   mt_status status =
       mt_kernel_status(r->ctx, r->device, r->op->name, entry->run(&call));
-  mt_block_free(r->device, call.scratch, call.scratch_bytes);
+  if (call.scratch) mt_block_free(r->device, call.scratch, call.scratch_bytes);
   if (status == MT_OK && local.set) status = mt_fault_error(&local);
   for (int i = 0; i < r->nout && status == MT_OK; i++)
     if (r->widened[i])
-      status = mt_copy_view(r->ctx, r->device, &r->widened[i]->v, &r->out[i]);
+      status = mt_copy_view(r->ctx, r->device, &r->widened[i]->v, &r->target[i]->v);
   return status;
 }
 
@@ -227,14 +248,15 @@ static bool writes_safely(const run *r, const mt_tensor *x, mt_tensor *const *in
   return true;
 }
 
-static mt_status check_target(const mt_tensor *x, const mt_view *result) {
+static mt_status check_target(const mt_tensor *x, const mt_view *result,
+                              mt_dtype dtype) {
   if (!mt_same_shape(&x->v, result))
     return mt_fail_arg(MT_ESHAPE, 1,
                        "in place: shape %s cannot hold a result of shape %s",
                        mt_view_text(&x->v), mt_view_text(result));
-  if (!mt_plan_may_store(result->dtype, x->v.dtype))
+  if (!mt_plan_may_store(dtype, x->v.dtype))
     return mt_fail_arg(MT_EDTYPE, 1, "in place: a %s tensor cannot hold a %s result",
-                       mt_dtype_name(x->v.dtype), mt_dtype_name(result->dtype));
+                       mt_dtype_name(x->v.dtype), mt_dtype_name(dtype));
   if (mt_overlaps_itself(&x->v))
     return mt_fail_arg(MT_EARG, 1,
                        "in place: elements of shape %s share memory, as those of an "
@@ -243,20 +265,19 @@ static mt_status check_target(const mt_tensor *x, const mt_view *result) {
   return MT_OK;
 }
 
-/* Give the kernel something to write to for result i: x itself, or a new tensor. */
-static mt_status prepare_output(run *r, int i, const mt_view *result, mt_tensor *x,
-                                mt_tensor *const *in) {
+/* Give the kernel something to write to for result i, of result's shape and of dtype: x
+** itself, or a new tensor. */
+static mt_status prepare_output(run *r, int i, const mt_view *result, mt_dtype dtype,
+                                mt_tensor *x, mt_tensor *const *in) {
   r->nout = i + 1;
   if (x) {
-    MT_TRY(check_target(x, result));
-    if (x->v.dtype == result->dtype && writes_safely(r, x, in))
-      r->target[i] = mt_retain(x);
+    MT_TRY(check_target(x, result, dtype));
+    if (x->v.dtype == dtype && writes_safely(r, x, in)) r->target[i] = mt_retain(x);
   }
   if (!r->target[i])
-    MT_TRY(mt_empty(r->ctx, result->dtype, r->device, result->ndim, result->shape,
-                    &r->target[i]));
-  r->out[i] = r->target[i]->v;
-  r->out_pointer[i] = &r->out[i];
+    MT_TRY(
+        mt_empty(r->ctx, dtype, r->device, result->ndim, result->shape, &r->target[i]));
+  r->out[i] = &r->target[i]->v;
   return MT_OK;
 }
 
@@ -284,8 +305,7 @@ static mt_status elementwise(run *r, mt_tensor *const *in, const mt_attr *attr,
   MT_TRY(broadcast_inputs(r, &result.ndim, result.shape));
   const bool boolean =
       r->op->kind == MT_KIND_PREDICATE || r->op->kind == MT_KIND_COMPARE;
-  result.dtype = boolean ? MT_BOOL : dtype;
-  MT_TRY(prepare_output(r, 0, &result, out[0], in));
+  MT_TRY(prepare_output(r, 0, &result, boolean ? MT_BOOL : dtype, out[0], in));
   const mt_entry *entry = r->backend->forward[r->op->op];
   if (!entry)
     return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
@@ -296,16 +316,23 @@ static mt_status elementwise(run *r, mt_tensor *const *in, const mt_attr *attr,
 
 static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor **out,
                          uint64_t *position) {
-  mt_plan plan = {.op = r->op,
-                  .ctx = r->ctx,
-                  .nin = r->nin,
-                  .in = r->in_pointer,
-                  .attr = attr,
-                  .nout = r->op->nout};
+  mt_plan plan; /* large: only what rules read is set */
+  plan.op = r->op;
+  plan.ctx = r->ctx;
+  plan.nin = r->nin;
+  plan.in = r->in;
+  plan.attr = attr;
+  plan.keep_dtype = r->op->kept;
+  plan.unwanted = 0;
+  plan.broadcast = false;
+  plan.nout = r->op->nout;
+  plan.offset = 0;
   MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &plan.dtype));
-  plan.keep_dtype = r->op->list ? 0 : mt_plan_kept(r->op);
-  for (int i = 0; i < plan.nout; i++) plan.out[i].dtype = plan.dtype;
-  if (r->in_pointer[0]) normalise_dims(r->op, r->in_pointer[0], attr);
+  for (int i = 0; i < plan.nout; i++) {
+    plan.out[i].dtype = plan.dtype;
+    plan.out[i].ndim = 0;
+  }
+  if (r->in[0] && r->op->nattr > 0) normalise_dims(r->op, r->in[0], attr);
   MT_TRY(r->op->rule(&plan));
   if (r->op->kind == MT_KIND_VIEW) {
     const int64_t from = r->op->op == MT_OP__as_strided ? 0 : in[0]->offset;
@@ -317,14 +344,14 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
     return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
                    r->backend->name);
   for (int i = 0; i < r->nin; i++)
-    if (r->in_pointer[i] && !(i < 32 && (plan.keep_dtype >> i & 1u)))
+    if (r->in[i] && !(i < 32 && (plan.keep_dtype >> i & 1u)))
       MT_TRY(convert_input(r, i, plan.dtype));
   for (int i = 0; i < plan.nout; i++) {
     if (plan.unwanted >> i & 1u) continue;
-    MT_TRY(prepare_output(r, i, &plan.out[i], out[i], in));
+    MT_TRY(prepare_output(r, i, &plan.out[i], plan.out[i].dtype, out[i], in));
   }
   for (int i = 0; plan.broadcast && i < r->nin; i++)
-    r->in[i] = mt_view_expand(&r->in[i], plan.out[0].ndim, plan.out[0].shape);
+    expand_input(r, i, plan.out[0].ndim, plan.out[0].shape);
   uint64_t drawn = 0;
   if (r->op->kind == MT_KIND_RANDOM) drawn = r->ctx->position++;
   if (position) *position = drawn;
@@ -341,8 +368,11 @@ mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   if (op == MT_OP__copy && nin == 2 && out[0]) return mt_copy(ctx, out[0], in[1]);
   if (info->kind == MT_KIND_COMPOSITE)
     return mt_fail(MT_EINTERNAL, "%s: a composite op was dispatched", info->name);
+  mt_status status;
+  if (is_elementwise(info) && mt_uniform_run(ctx, info, nin, in, attr, out, &status))
+    return status;
   MT_TRY(run_begin(&r, ctx, info, nin, in));
-  mt_status status = mt_plan_device(info, nin, in, &r.device);
+  status = mt_plan_device(info, nin, in, &r.device);
   if (status == MT_OK && !(r.backend = mt_backend_of(r.device))) status = MT_EDEVICE;
   if (r.device.kind != MT_CPU) mt_note_streams(ctx, nin, in, info->nout, out);
   if (status == MT_OK)
@@ -361,7 +391,7 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
     mt_op_presets(op, preset);
     attr = preset;
   }
-  const mt_view g = in[0]->v;
+  const mt_view *g = &in[0]->v;
   for (int i = 0; i < info->nin; i++) dx[i] = NULL;
   MT_TRY(run_begin(&r, ctx, info, nin, in));
   r.device = mt_device_of(in[0]);
@@ -370,16 +400,15 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   if (r.device.kind != MT_CPU) mt_note_streams(ctx, nin, in, 0, NULL);
   for (int i = 1; i < nin && status == MT_OK; i++) {
     if (!in[i]) continue;
-    status = convert_input(&r, i, g.dtype);
-    r.in[i] = mt_view_expand(&r.in[i], g.ndim, g.shape);
+    status = convert_input(&r, i, g->dtype);
+    if (status == MT_OK) expand_input(&r, i, g->ndim, g->shape);
   }
   for (int i = 0; i < info->nin && status == MT_OK; i++) {
     r.nout = i + 1;
     if (!needs[i]) continue;
-    status = mt_empty(ctx, g.dtype, r.device, g.ndim, g.shape, &r.target[i]);
+    status = mt_empty(ctx, g->dtype, r.device, g->ndim, g->shape, &r.target[i]);
     if (status != MT_OK) break;
-    r.out[i] = r.target[i]->v;
-    r.out_pointer[i] = &r.out[i];
+    r.out[i] = &r.target[i]->v;
   }
   const mt_entry *entry = r.backend ? r.backend->gradient[op] : NULL;
   if (status == MT_OK && !entry)

@@ -4,14 +4,11 @@
 #include <string.h>
 #include "runtime/core/dtype.h"
 
-static const struct {
-  const char *name;
-  uint8_t size; /* bytes */
-} dtypes[MT_NDTYPES] = {
-    [MT_F32] = {"float32", 4},   [MT_F64] = {"float64", 8}, [MT_F16] = {"float16", 2},
-    [MT_BF16] = {"bfloat16", 2}, [MT_I64] = {"int64", 8},   [MT_I32] = {"int32", 4},
-    [MT_I16] = {"int16", 2},     [MT_I8] = {"int8", 1},     [MT_U8] = {"uint8", 1},
-    [MT_BOOL] = {"bool", 1},
+static const char *const names[MT_NDTYPES] = {
+    [MT_F32] = "float32",   [MT_F64] = "float64", [MT_F16] = "float16",
+    [MT_BF16] = "bfloat16", [MT_I64] = "int64",   [MT_I32] = "int32",
+    [MT_I16] = "int16",     [MT_I8] = "int8",     [MT_U8] = "uint8",
+    [MT_BOOL] = "bool",
 };
 
 static const struct {
@@ -23,12 +20,11 @@ static const struct {
     {"char", MT_I8},   {"byte", MT_U8},    {"boolean", MT_BOOL},
 };
 
-size_t mt_dtype_size(mt_dtype d) { return dtypes[d].size; }
-const char *mt_dtype_name(mt_dtype d) { return dtypes[d].name; }
+const char *mt_dtype_name(mt_dtype d) { return names[d]; }
 
 int mt_dtype_parse(const char *name, mt_dtype *d) {
   for (int i = 0; i < MT_NDTYPES; i++)
-    if (!strcmp(name, dtypes[i].name)) return *d = (mt_dtype)i, 1;
+    if (!strcmp(name, names[i])) return *d = (mt_dtype)i, 1;
   for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
     if (!strcmp(name, aliases[i].name)) return *d = aliases[i].dtype, 1;
   return 0;

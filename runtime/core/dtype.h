@@ -12,7 +12,10 @@ typedef enum mt_dtypes {
   MT_CLASS_INT
 } mt_dtypes;
 
-size_t mt_dtype_size(mt_dtype d);      /* bytes */
+static inline size_t mt_dtype_size(mt_dtype d) { /* bytes */
+  static const uint8_t size[MT_NDTYPES] = {4, 8, 2, 2, 8, 4, 2, 1, 1, 1};
+  return size[d];
+}
 const char *mt_dtype_name(mt_dtype d); /* "float32" */
 /* Accepts "float32", "float", "double", "half", "long", "int", "byte", ... */
 int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);

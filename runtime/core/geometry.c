@@ -25,8 +25,10 @@ bool mt_is_contiguous(const mt_view *v) {
 }
 
 bool mt_same_shape(const mt_view *a, const mt_view *b) {
-  return a->ndim == b->ndim &&
-         !memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape);
+  if (a->ndim != b->ndim) return false;
+  for (int d = 0; d < a->ndim; d++)
+    if (a->shape[d] != b->shape[d]) return false;
+  return true;
 }
 
 void mt_default_strides(int ndim, const int64_t *shape, int64_t *stride) {
@@ -77,15 +79,26 @@ mt_status mt_broadcast(int *ndim, int64_t *shape, const mt_view *with) {
   return MT_OK;
 }
 
-mt_view mt_view_expand(const mt_view *v, int ndim, const int64_t *shape) {
-  mt_view e = *v;
-  e.ndim = ndim;
+void mt_view_expand(const mt_view *v, int ndim, const int64_t *shape,
+                    mt_view *expanded) {
+  expanded->data = v->data;
+  expanded->dtype = v->dtype;
+  expanded->ndim = ndim;
+  expanded->host = v->host;
   for (int d = 0; d < ndim; d++) {
     const int s = d - (ndim - v->ndim);
-    e.shape[d] = shape[d];
-    e.stride[d] = s < 0 || v->shape[s] != shape[d] ? 0 : v->stride[s];
+    expanded->shape[d] = shape[d];
+    expanded->stride[d] = s < 0 || v->shape[s] != shape[d] ? 0 : v->stride[s];
   }
-  return e;
+}
+
+void mt_view_copy(mt_view *to, const mt_view *from) {
+  to->data = from->data;
+  to->dtype = from->dtype;
+  to->ndim = from->ndim;
+  to->host = from->host;
+  for (int d = 0; d < from->ndim; d++)
+    to->shape[d] = from->shape[d], to->stride[d] = from->stride[d];
 }
 
 const char *mt_shape_text(int ndim, const int64_t *shape) {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "runtime/core/context.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/small.h"
 
 /* Classes: 64 bytes, then four steps to each power of two: at most 25% is wasted. */
 #define SMALLEST_LOG2 6
@@ -18,6 +19,8 @@ typedef struct block {
   struct block *next;
 } block;
 
+/* Elements that lie in small blocks are counted by their threads (small.h); the stats
+** here are those of the other blocks, but peak and limit are of all. */
 static struct {
   pthread_mutex_t lock;
   block *cached[CLASSES]; /* the list runs through the blocks themselves */
@@ -73,6 +76,22 @@ static int64_t limit(void) {
 }
 
 /* The lock is held. */
+static int64_t live_bytes(void) {
+  mt_heap small;
+  mt_small_totals(&small);
+  return cpu.stats.live_bytes + small.live_bytes;
+}
+
+/* Note that so many bytes are live now. Small blocks of this thread need not look again
+** before the peak or the limit is reached. The lock is held. */
+static void note_live(int64_t live) {
+  mt_heap *mine = &mt_heap_mine;
+  if (live > cpu.stats.peak_bytes) cpu.stats.peak_bytes = live;
+  const int64_t most = cpu.stats.peak_bytes < limit() ? cpu.stats.peak_bytes : limit();
+  mine->mark = mine->live_bytes + (most - live);
+}
+
+/* The lock is held. */
 static void empty_cache(void) {
   const mt_backend *backend = mt_cpu_backend();
   for (int c = 0; c < CLASSES; c++)
@@ -90,14 +109,14 @@ static void *take(size_t bytes) {
   const size_t size = class_bytes(class);
   pthread_mutex_lock(&cpu.lock);
   void *p = cpu.cached[class];
-  if ((int64_t)bytes > limit() - cpu.stats.live_bytes)
+  const int64_t live = live_bytes();
+  if ((int64_t)bytes > limit() - live)
     p = NULL;
   else if (p) {
     cpu.cached[class] = ((block *)p)->next;
     cpu.stats.cached_bytes -= (int64_t)size;
   } else {
-    if ((int64_t)size > limit() - cpu.stats.live_bytes - cpu.stats.cached_bytes)
-      empty_cache();
+    if ((int64_t)size > limit() - live - cpu.stats.cached_bytes) empty_cache();
     p = mt_cpu_backend()->raw_alloc(0, size);
     if (!p) {
       empty_cache();
@@ -107,8 +126,7 @@ static void *take(size_t bytes) {
   if (p) {
     cpu.stats.allocations++;
     cpu.stats.live_bytes += (int64_t)bytes;
-    if (cpu.stats.live_bytes > cpu.stats.peak_bytes)
-      cpu.stats.peak_bytes = cpu.stats.live_bytes;
+    note_live(live + (int64_t)bytes);
   }
   pthread_mutex_unlock(&cpu.lock);
   return p;
@@ -159,15 +177,37 @@ mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void *
   return MT_OK;
 }
 
+/* May so many bytes more lie in small blocks? Notes them among the live ones if so. */
+static bool admit(int64_t bytes) {
+  pthread_mutex_lock(&cpu.lock);
+  const int64_t live = live_bytes();
+  const bool fits = bytes <= limit() - live;
+  if (fits) note_live(live + bytes);
+  if (fits) mt_heap_mine.mark += bytes; /* the caller counts them */
+  pthread_mutex_unlock(&cpu.lock);
+  return fits;
+}
+
+mt_status mt_memory_admit(mt_context *ctx, size_t bytes) {
+  if (admit((int64_t)bytes)) return MT_OK;
+  if (ctx && ctx->collect) {
+    ctx->collect(ctx);
+    if (admit((int64_t)bytes)) return MT_OK;
+  }
+  return exhausted((mt_device){MT_CPU, 0}, bytes);
+}
+
 static void give(void *p, size_t bytes) {
   const int class = class_of(bytes);
   const size_t size = class_bytes(class);
   pthread_mutex_lock(&cpu.lock);
   cpu.stats.frees++;
   cpu.stats.live_bytes -= (int64_t)bytes;
+  const int64_t live = live_bytes();
   int64_t most =
       cpu.stats.peak_bytes > CACHE_FLOOR ? cpu.stats.peak_bytes : CACHE_FLOOR;
-  if (most > limit() - cpu.stats.live_bytes) most = limit() - cpu.stats.live_bytes;
+  if (most > limit() - live) most = limit() - live;
+  note_live(live);
   if (cpu.stats.cached_bytes + (int64_t)size > most) {
     mt_cpu_backend()->raw_free(0, p, size);
   } else {
@@ -212,25 +252,36 @@ static void unlock(mt_device device) {
 static int64_t gpu_tensors[MT_MAX_GPUS];
 
 void mt_memory_count_tensor(mt_device device, int change) {
-  int64_t *count =
-      device.kind == MT_CPU ? &cpu.stats.live_tensors : &gpu_tensors[device.index];
-  __atomic_fetch_add(count, change, __ATOMIC_RELAXED);
+  if (device.kind == MT_CPU)
+    mt_small_count(&mt_heap_mine.live_tensors, change);
+  else
+    __atomic_fetch_add(&gpu_tensors[device.index], change, __ATOMIC_RELAXED);
 }
 
 mt_memory mt_memory_stats(mt_device device) {
   mt_memory *stats = lock(device);
   if (!stats) return (mt_memory){0};
   mt_memory copy = *stats;
-  unlock(device);
-  if (device.kind != MT_CPU)
+  if (device.kind == MT_CPU) {
+    mt_heap small;
+    mt_small_totals(&small);
+    copy.live_tensors = small.live_tensors;
+    copy.live_bytes += small.live_bytes;
+    copy.cached_bytes += (int64_t)small.cached;
+    copy.allocations += small.allocations;
+    copy.frees += small.frees;
+  } else {
     copy.live_tensors = __atomic_load_n(&gpu_tensors[device.index], __ATOMIC_RELAXED);
+  }
+  unlock(device);
   return copy;
 }
 
 void mt_memory_reset_peak(mt_device device) {
   mt_memory *stats = lock(device);
   if (!stats) return;
-  stats->peak_bytes = stats->live_bytes;
+  stats->peak_bytes = device.kind == MT_CPU ? live_bytes() : stats->live_bytes;
+  if (device.kind == MT_CPU) mt_small_unmark();
   unlock(device);
 }
 
@@ -239,6 +290,7 @@ void mt_memory_set_limit(mt_device device, int64_t bytes) {
   if (!stats) return;
   stats->limit_bytes = bytes;
   const bool over = bytes > 0 && bytes < stats->live_bytes + stats->cached_bytes;
+  if (device.kind == MT_CPU) mt_small_unmark();
   unlock(device);
   if (over) mt_memory_empty_cache(device);
 }
@@ -248,6 +300,7 @@ void mt_memory_empty_cache(mt_device device) {
     pthread_mutex_lock(&cpu.lock);
     empty_cache();
     pthread_mutex_unlock(&cpu.lock);
+    mt_small_trim();
   } else if (mt_backend_of(device))
     mt_gpu_empty_cache(device.index);
 }

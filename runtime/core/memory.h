@@ -5,6 +5,9 @@
 #include "runtime/core/context.h"
 
 void mt_memory_count_tensor(mt_device device, int change);
+/* So many bytes of elements are to lie in a small block, and this thread's mark is
+** reached: MT_EMEMORY if that is over the limit, also after a collection. */
+mt_status mt_memory_admit(mt_context *ctx, size_t bytes);
 
 /* The same services for one GPU (device_memory.c). NULL: exhausted. */
 void *mt_gpu_take(int gpu, void *stream, size_t bytes);

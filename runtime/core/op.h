@@ -88,6 +88,10 @@ struct mt_opinfo {
   bool differentiable;    /* some gradient flows */
   bool inplace;           /* has a name_ form ("-> y!"): y has x's shape and dtype */
   bool internal;          /* its name begins with _ */
+  uint32_t kept; /* bits of inputs that hold positions, labels or masks: they keep
+                    ** their dtype and do not count for promotion. By name: index,
+                    ** labels, mask, cond. */
+  uint32_t as_they_are; /* MT_BIT mask of dtypes that the class takes unchanged */
   int nparams;
   mt_param param[MT_MAX_PARAMS];
   int nin, nattr, nout; /* nin: without the elements of a LIST, which counts as one */
@@ -96,7 +100,12 @@ struct mt_opinfo {
 };
 
 /* Never NULL for 0 <= op < MT_OP_COUNT. The table is parsed once per process. */
-const mt_opinfo *mt_op_info(mt_op op);
+const mt_opinfo *mt_op_table(void);
+extern const mt_opinfo *mt_op_rows; /* atomic; NULL: not parsed yet */
+static inline const mt_opinfo *mt_op_info(mt_op op) {
+  const mt_opinfo *rows = __atomic_load_n(&mt_op_rows, __ATOMIC_ACQUIRE);
+  return (rows ? rows : mt_op_table()) + op;
+}
 /* -1: no such op. */
 int mt_op_find(const char *name);
 /* MT_EINTERNAL, with the first row's text, if a row of the table did not parse. */
@@ -140,6 +149,17 @@ mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f /* [out] */,
 
 /* Fill attr[nattr] with an op's presets. */
 void mt_op_presets(mt_op op, mt_attr *attr /* [out] */);
+/* *to = *from, but only the numbers that it has. */
+static inline void mt_attr_copy(mt_attr *to, const mt_attr *from) {
+  to->n = from->n;
+  to->is_int = from->is_int;
+  to->f = from->f;
+  to->i[0] = from->i[0];
+  for (int k = 1; k < from->n; k++) to->i[k] = from->i[k];
+}
+static inline void mt_attrs_copy(mt_attr *to, const mt_attr *from, int n) {
+  for (int k = 0; k < n; k++) mt_attr_copy(&to[k], &from[k]);
+}
 /* Attribute values for callers in C. */
 mt_attr mt_attr_i(int64_t x);
 mt_attr mt_attr_f(double x);

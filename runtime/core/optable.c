@@ -61,12 +61,34 @@ static const char *const gradient_rule[MT_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
+const mt_opinfo *mt_op_rows;
 static mt_status table_status;
 static char table_error[sizeof((mt_error *)0)->text];
 static pthread_once_t table_once = PTHREAD_ONCE_INIT;
 
 static bool flows(const char *gradient) {
   return gradient && strcmp(gradient, "NONE") != 0;
+}
+
+static uint32_t kept_inputs(const mt_opinfo *row) {
+  static const char *const names[] = {"index", "labels", "mask", "cond"};
+  uint32_t kept = 0;
+  for (int k = 0; k < row->nparams; k++) {
+    const mt_param *param = &row->param[k];
+    if (param->type != MT_PARAM_INPUT && param->type != MT_PARAM_OPTIONAL) continue;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+      if (strcmp(param->name, names[i]) == 0) kept |= 1u << param->slot;
+  }
+  return kept;
+}
+
+static uint32_t class_mask(mt_dtypes class) {
+  switch (class) {
+  case MT_CLASS_FLOAT: return MT_FLOAT_MASK;
+  case MT_CLASS_NUMBER: return MT_FLOAT_MASK | MT_INT_MASK;
+  case MT_CLASS_INT: return MT_INT_MASK | MT_BIT(MT_BOOL);
+  default: return MT_ALL_MASK;
+  }
 }
 
 static mt_status finish_row(mt_opinfo *row) {
@@ -80,6 +102,8 @@ static mt_status finish_row(mt_opinfo *row) {
     }
   }
   MT_TRY(mt_signature_parse(row, row->signature));
+  row->kept = kept_inputs(row);
+  row->as_they_are = class_mask(row->dtypes);
   if (row->kind == MT_KIND_COMPOSITE) { /* what gives positions only, is not */
     row->differentiable = strcmp(row->out_name[0], "index") != 0;
   } else if (row->kind == MT_KIND_UNARY || row->kind == MT_KIND_BINARY ||
@@ -99,9 +123,10 @@ static void make_table(void) {
   }
 }
 
-const mt_opinfo *mt_op_info(mt_op op) {
+const mt_opinfo *mt_op_table(void) {
   pthread_once(&table_once, make_table);
-  return &table[op];
+  __atomic_store_n(&mt_op_rows, table, __ATOMIC_RELEASE);
+  return table;
 }
 
 mt_status mt_op_table_check(void) {
@@ -140,8 +165,9 @@ const mt_expr *mt_op_formula(mt_op op, int which) {
 
 void mt_op_presets(mt_op op, mt_attr *attr) {
   const mt_opinfo *row = mt_op_info(op);
+  if (row->nattr == 0) return;
   for (int i = 0; i < row->nparams; i++) {
     const mt_param *p = &row->param[i];
-    if (p->type > MT_PARAM_LIST) attr[p->slot] = p->preset;
+    if (p->type > MT_PARAM_LIST) mt_attr_copy(&attr[p->slot], &p->preset);
   }
 }

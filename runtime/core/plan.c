@@ -1,30 +1,8 @@
 /* runtime/core/plan.c -- what dispatch decides before it runs a kernel: dtype and
  * device. */
-#include <pthread.h>
 #include <string.h>
 #include "runtime/core/plan.h"
 #include "runtime/core/rules.h"
-
-static uint32_t kept[MT_OP_COUNT];
-static pthread_once_t kept_once = PTHREAD_ONCE_INIT;
-
-static void find_kept(void) {
-  static const char *const names[] = {"index", "labels", "mask", "cond"};
-  for (int op = 0; op < MT_OP_COUNT; op++) {
-    const mt_opinfo *info = mt_op_info((mt_op)op);
-    for (int k = 0; k < info->nparams; k++) {
-      const mt_param *param = &info->param[k];
-      if (param->type != MT_PARAM_INPUT && param->type != MT_PARAM_OPTIONAL) continue;
-      for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if (!strcmp(param->name, names[i])) kept[op] |= 1u << param->slot;
-    }
-  }
-}
-
-uint32_t mt_plan_kept(const mt_opinfo *op) {
-  pthread_once(&kept_once, find_kept);
-  return kept[op->op];
-}
 
 /* PyTorch's rule: a tensor with dims decides over a 0-dim one, that over a number,
 ** unless the lesser is of a higher kind (bool < integer < float). */
@@ -62,7 +40,7 @@ static mt_status check_class(const mt_opinfo *op, mt_dtype *dtype, mt_context *c
 
 mt_status mt_plan_dtype(mt_context *ctx, const mt_opinfo *op, int nin,
                         mt_tensor *const *in, mt_dtype *dtype) {
-  const uint32_t ignore = op->list ? 0 : mt_plan_kept(op);
+  const uint32_t ignore = op->kept;
   int dims = -1, zero = -1, number = -1;
   for (int i = 0; i < nin; i++) {
     const mt_tensor *t = in[i];

@@ -4,10 +4,6 @@
 
 #include "runtime/core/op.h"
 
-/* The bits of inputs that hold positions, labels or masks: they keep their dtype and do
-** not count for promotion. By name: index, labels, mask, cond. */
-uint32_t mt_plan_kept(const mt_opinfo *op);
-
 /* PyTorch's result type of the inputs that count, by the row's class.
 ** MT_EDTYPE: a class that the op does not take. */
 mt_status mt_plan_dtype(mt_context *ctx, const mt_opinfo *op, int nin,
@@ -22,6 +18,12 @@ mt_status mt_plan_device(const mt_opinfo *op, int nin, mt_tensor *const *in,
 ** integer, nor anything else into bool. */
 bool mt_plan_may_store(mt_dtype from, mt_dtype to);
 
+/* Run an elementwise op whose inputs are alike, and give true and its status. False: the
+** call needs a plan; nothing has been done. */
+bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *const *in,
+                    const mt_attr *attr, mt_tensor **out,
+                    mt_status *status /* [out] */);
+
 /* dst = src on one device: equal shapes, any strides and dtypes. */
 mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
                        const mt_view *dst);
@@ -32,6 +34,9 @@ mt_status mt_kernel_status(mt_context *ctx, mt_device device, const char *op,
 void mt_note_streams(mt_context *ctx, int nin, mt_tensor *const *in, int nout,
                      mt_tensor *const *out);
 
+/* Where kernels note bad data: local, which is cleared; on a GPU a word in mapped memory,
+** made at the first use. NULL: the device fails. */
+mt_fault *mt_fault_word(mt_context *ctx, mt_device device, mt_fault *local);
 /* The error that a kernel's fault stands for; its op is named in the text. */
 mt_status mt_fault_error(const mt_fault *f);
 

@@ -1,8 +1,7 @@
 /* runtime/core/tensor.c -- making, sharing and releasing tensors and their storage. */
-#include <stdlib.h>
-#include <string.h>
 #include "runtime/core/context.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/small.h"
 
 void (*mt_autograd_release)(mt_autograd *part);
 
@@ -11,71 +10,119 @@ static mt_status out_of_host_memory(size_t bytes) {
                  bytes);
 }
 
-mt_tensor *mt_retain(mt_tensor *t) {
-  if (t) __atomic_fetch_add(&t->refs, 1, __ATOMIC_RELAXED);
-  return t;
-}
+/* Elements of up to so many bytes lie behind their storage, in one small block. */
+#define INLINE_BYTES 448
+
+_Static_assert(sizeof(mt_storage) <= MT_SMALL_UNIT, "elements follow one unit later");
+_Static_assert(MT_SMALL_UNIT + INLINE_BYTES <= MT_SMALL_MAX,
+               "a small block holds both");
 
 static void release_storage(mt_storage *s) {
-  if (__atomic_sub_fetch(&s->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
+  if (--s->refs > 0) return;
+  if (s->data == (char *)s + MT_SMALL_UNIT) {
+    mt_heap *mine = &mt_heap_mine;
+    mt_small_count(&mine->live_bytes, -(int64_t)s->bytes);
+    mt_small_count(&mine->frees, 1);
+    mt_small_give(s, MT_SMALL_UNIT + s->bytes);
+    return;
+  }
   if (s->release)
     s->release(s->user, s->data);
   else
     mt_block_free(s->device, s->data, s->bytes);
-  free(s);
+  mt_small_give(s, sizeof *s);
 }
 
-void mt_release(mt_tensor *t) {
-  if (!t || __atomic_sub_fetch(&t->refs, 1, __ATOMIC_ACQ_REL) > 0) return;
-  mt_memory_count_tensor(t->storage->device, -1);
+void mt_tensor_free(mt_tensor *t) {
   mt_autograd *part = t->autograd;
+  mt_memory_count_tensor(t->storage->device, -1);
   release_storage(t->storage);
-  free(t);
+  mt_small_give(t, sizeof *t);
   if (part) mt_autograd_release(part);
 }
 
-/* A tensor over s, whose reference it takes over. NULL: no memory; s is released. */
+/* A tensor over s, whose reference it takes over; shape and strides are not set. NULL:
+** no memory; s is released. */
 static mt_tensor *wrap_storage(mt_storage *s, mt_dtype dtype) {
-  mt_tensor *t = calloc(1, sizeof *t);
+  mt_tensor *t = mt_small_take(sizeof *t);
   if (!t) {
     release_storage(s);
     return NULL;
   }
-  t->refs = 1;
-  t->storage = s;
-  t->v.dtype = dtype;
   t->v.data = s->data;
+  t->v.dtype = dtype;
+  t->refs = 1;
+  t->wrapped = false;
+  t->storage = s;
+  t->offset = 0;
+  t->autograd = NULL;
   mt_memory_count_tensor(s->device, 1);
   return t;
 }
 
 static void set_shape(mt_tensor *t, int ndim, const int64_t *shape) {
+  int64_t step = 1;
   t->v.ndim = ndim;
-  if (ndim) memcpy(t->v.shape, shape, (size_t)ndim * sizeof *shape);
-  mt_default_strides(ndim, shape, t->v.stride);
+  for (int d = ndim - 1; d >= 0; d--) {
+    t->v.shape[d] = shape[d];
+    t->v.stride[d] = step;
+    step *= shape[d] > 0 ? shape[d] : 1;
+  }
   t->v.host = ndim == 0 && t->storage->device.kind == MT_CPU;
 }
 
-static mt_storage *new_storage(mt_device device, void *data, size_t bytes) {
-  mt_storage *s = calloc(1, sizeof *s);
-  if (s) s->refs = 1, s->device = device, s->data = data, s->bytes = bytes;
+static mt_storage *set_storage(mt_storage *s, mt_device device, void *data,
+                               size_t bytes) {
+  s->refs = 1;
+  s->version = 0;
+  s->device = device;
+  s->data = data;
+  s->bytes = bytes;
+  s->stream = NULL;
+  s->release = NULL;
+  s->user = NULL;
   return s;
+}
+
+/* Storage and elements in one block. */
+static mt_status small_storage(mt_context *ctx, size_t bytes, mt_storage **out) {
+  mt_heap *mine = &mt_heap_mine;
+  if (mine->live_bytes + (int64_t)bytes > mine->mark)
+    MT_TRY(mt_memory_admit(ctx, bytes));
+  mt_storage *s = mt_small_take(MT_SMALL_UNIT + bytes);
+  if (!s) return out_of_host_memory(MT_SMALL_UNIT + bytes);
+  mt_small_count(&mine->live_bytes, (int64_t)bytes);
+  mt_small_count(&mine->allocations, 1);
+  if (ctx) ctx->gc_debt += bytes;
+  *out = set_storage(s, (mt_device){MT_CPU, 0}, (char *)s + MT_SMALL_UNIT, bytes);
+  return MT_OK;
+}
+
+static mt_status block_storage(mt_context *ctx, mt_device device, size_t bytes,
+                               mt_storage **out) {
+  void *data = NULL;
+  MT_TRY(mt_block_alloc(ctx, device, bytes, &data));
+  mt_storage *s = mt_small_take(sizeof *s);
+  if (!s) {
+    mt_block_free(device, data, bytes);
+    return out_of_host_memory(sizeof *s);
+  }
+  *out = set_storage(s, device, data, bytes);
+  if (device.kind != MT_CPU && ctx) s->stream = ctx->stream[device.index];
+  return MT_OK;
 }
 
 mt_status mt_empty(mt_context *ctx, mt_dtype dtype, mt_device device, int ndim,
                    const int64_t *shape, mt_tensor **out) {
   int64_t numel;
+  mt_storage *s = NULL;
   *out = NULL;
   MT_TRY(mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel));
   const size_t bytes = (size_t)numel * mt_dtype_size(dtype);
-  void *data = NULL;
-  MT_TRY(mt_block_alloc(ctx, device, bytes, &data));
-  mt_storage *s = new_storage(device, data, bytes);
-  if (!s) {
-    mt_block_free(device, data, bytes);
-    return out_of_host_memory(sizeof *s);
-  }
-  if (device.kind != MT_CPU && ctx) s->stream = ctx->stream[device.index];
+  if (device.kind == MT_CPU && bytes > 0 && bytes <= INLINE_BYTES)
+    MT_TRY(small_storage(ctx, bytes, &s));
+  else
+    MT_TRY(block_storage(ctx, device, bytes, &s));
   mt_tensor *t = wrap_storage(s, dtype);
   if (!t) return out_of_host_memory(sizeof *t);
   set_shape(t, ndim, shape);
@@ -119,11 +166,12 @@ mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device de
     release(user, data);
     return status;
   }
-  mt_storage *s = new_storage(device, data, (size_t)numel * mt_dtype_size(dtype));
+  mt_storage *s = mt_small_take(sizeof *s);
   if (!s) {
     release(user, data);
     return out_of_host_memory(sizeof *s);
   }
+  set_storage(s, device, data, (size_t)numel * mt_dtype_size(dtype));
   s->release = release;
   s->user = user;
   mt_tensor *t = wrap_storage(s, dtype);
@@ -159,7 +207,7 @@ mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *
     return mt_fail(MT_EARG, "shape %s at offset %lld reaches outside a storage of %lld",
                    mt_shape_text(ndim, shape), (long long)offset, (long long)limit);
   if (offset > limit) offset = limit; /* no elements: slice 2 of shape [2, 0] */
-  __atomic_fetch_add(&t->storage->refs, 1, __ATOMIC_RELAXED);
+  t->storage->refs++;
   mt_tensor *alias = wrap_storage(t->storage, t->v.dtype);
   if (!alias) return out_of_host_memory(sizeof *alias);
   alias->offset = offset;

@@ -17,9 +17,10 @@ typedef struct mt_device {
 } mt_device;
 
 /* Memory shared by a tensor and its views. version counts writes: autograd compares it.
- */
+** References are plain numbers: tensors and storages belong to one Lua state, and only
+** one thread at a time may use that. Small elements lie behind the storage itself. */
 typedef struct mt_storage {
-  int refs; /* atomic */
+  int refs;
   uint32_t version;
   mt_device device;
   void *data;
@@ -30,18 +31,24 @@ typedef struct mt_storage {
 } mt_storage;
 
 typedef struct mt_tensor {
-  mt_view v;    /* v.data = storage->data + offset * size */
-  int refs;     /* atomic */
+  mt_view v; /* v.data = storage->data + offset * size */
+  int refs;
   bool wrapped; /* a Lua number: does not promote within its kind */
   mt_storage *storage;
   int64_t offset;        /* elements from the start of storage */
   mt_autograd *autograd; /* NULL: takes no part */
 } mt_tensor;
 
-/* Reference counting. mt_release(NULL) is allowed. The last release frees the autograd
-** part through the hook that runtime/autograd sets, without recursion. */
-mt_tensor *mt_retain(mt_tensor *t);
-void mt_release(mt_tensor *t);
+/* Reference counting. NULL is allowed. The last release frees the autograd part through
+** the hook that runtime/autograd sets, without recursion. */
+static inline mt_tensor *mt_retain(mt_tensor *t) {
+  if (t) t->refs++;
+  return t;
+}
+void mt_tensor_free(mt_tensor *t); /* of the last reference */
+static inline void mt_release(mt_tensor *t) {
+  if (t && --t->refs <= 0) mt_tensor_free(t);
+}
 extern void (*mt_autograd_release)(mt_autograd *part);
 
 /* New contiguous tensor with uninitialised elements.
@@ -83,7 +90,10 @@ mt_status mt_shape_numel(int ndim, const int64_t *shape, size_t element_bytes,
 /* NumPy's broadcast of a with *shape, in place. MT_ESHAPE names both shapes. */
 mt_status mt_broadcast(int *ndim, int64_t *shape, const mt_view *with);
 /* v seen in a larger shape (stride 0 where it repeats). The shape must fit. */
-mt_view mt_view_expand(const mt_view *v, int ndim, const int64_t *shape);
+void mt_view_expand(const mt_view *v, int ndim, const int64_t *shape,
+                    mt_view *expanded /* [out] */);
+/* *to = *from, but only the dims that there are. */
+void mt_view_copy(mt_view *to, const mt_view *from);
 /* The shape as "[2, 3]" in a rotating thread-local buffer (8 are alive at once). */
 const char *mt_shape_text(int ndim, const int64_t *shape);
 const char *mt_view_text(const mt_view *v);
