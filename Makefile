@@ -26,6 +26,7 @@ DEPS_BUILD  := gcc make liblua5.4-dev zlib1g-dev
 DEPS_TEST   := lua5.4 lua-busted
 DEPS_DEMO   := dataset-fashion-mnist
 DEPS_LINT   := clang-format-14 lua-check
+DEPS_FUZZ   := clang-14 libclang-rt-14-dev
 DEPS_WANTED := libdnnl-dev libopenblas0-pthread libedit2
 
 , := ,
@@ -192,9 +193,29 @@ $(B)/mytensor_cuda.so: $(CUDA_OBJ) $(B)/gen/objects
 	$(call say,LINK,$@)
 	$(Q)$(NVCC) -shared -cudart static -o $@ $(CUDA_OBJ) -ldl -lpthread
 
+# ---- fuzzing ---------------------------------------------------------------------------
+# What reads bytes from anywhere is compiled by clang with libFuzzer, which also sees which
+# lines of Lua run; the rest is the module's.
+CLANG       = $(or $(shell command -v clang-14),clang)
+FUZZ_FLAGS  = -std=gnu11 -g -O1 -fwrapv -fno-omit-frame-pointer $(INCLUDES) \
+              -fsanitize=address,undefined -fno-sanitize-recover=undefined
+FUZZ_SRC   := runtime/bind/json.c runtime/bind/files.c runtime/bind/convert.c \
+              runtime/bind/args.c runtime/core/formula.c runtime/core/geometry.c
+FUZZERS    := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/*.c))
+FUZZ_OBJ   := $(FUZZ_SRC:%.c=build/fuzz/obj/%.o)
+build/fuzz/obj/%.o: %.c | build/gen/contract.h
+	$(call say,CLANG,$<)
+	@mkdir -p $(@D)
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
+$(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzz/%.o $(FUZZ_OBJ) $(LIB_OBJ)
+	$(call say,LINK,$@)
+	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $(filter-out \
+	  $(FUZZ_SRC:%.c=$(O)/%.o),$^) -Wl,-E $(LUA_STATIC) $(GOMP) -lz $(LIBS)
+-include $(wildcard build/fuzz/obj/*/*/*.d)
+
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
-.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc bench coverage
+.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc fuzz-readers bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
@@ -224,6 +245,17 @@ test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
 test-faults: ## every allocation fails once: training, saving, loading, the prompt
 	$(AGAIN) SAN=address build/asan/faults/mtlua
 	build/asan/faults/mtlua spec/run.lua faults
+
+FUZZ_SECONDS = 60
+fuzz-readers: ## a minute of libFuzzer for each reader of files and for the formula parser
+	$(AGAIN) deps NEED="$(DEPS_BUILD) $(DEPS_FUZZ)"
+	$(AGAIN) $(FUZZERS)
+	@set -e; for f in $(FUZZERS); do n=$$(basename $$f); mkdir -p build/fuzz/corpus/$$n; \
+	  echo "$$n"; $$f -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
+	    -rss_limit_mb=1024 -detect_leaks=0 -verbosity=0 -print_final_stats=1 \
+	    -artifact_prefix=build/fuzz/$$n- build/fuzz/corpus/$$n spec/fuzz/corpus/$$n \
+	    >build/fuzz/$$n.log 2>&1 || { tail -40 build/fuzz/$$n.log; exit 1; }; \
+	  grep -E 'number_of_exec|average_exec|new_units' build/fuzz/$$n.log; done
 
 test-tsan: ## the specs under ThreadSanitizer
 	$(AGAIN) SAN=thread build/tsan/mtlua

@@ -28,9 +28,10 @@ local LAYERS = {
   ["runtime/"] = { "runtime/*.h" },
   ["examples/"] = { "runtime/mytensor.h", "mytensor.h", "examples/" },
   ["spec/"] = { "runtime/mytensor.h", "mytensor.h", "spec/" },
+  ["spec/fuzz/"] = { "runtime/core/formula.h", "spec/fuzz/" },
 }
 
-local LUA_USERS = { "runtime/bind/", "runtime/", "examples/", "spec/" }
+local LUA_USERS = { "runtime/bind/", "runtime/", "examples/", "spec/", "spec/fuzz/" }
 
 -- System headers that belong to some folders only.
 local SYSTEM = {
