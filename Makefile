@@ -201,13 +201,13 @@ FUZZ_FLAGS  = -std=gnu11 -g -O1 -fwrapv -fno-omit-frame-pointer $(INCLUDES) \
               -fsanitize=address,undefined -fno-sanitize-recover=undefined
 FUZZ_SRC   := runtime/bind/json.c runtime/bind/files.c runtime/bind/convert.c \
               runtime/bind/args.c runtime/core/formula.c runtime/core/geometry.c
-FUZZERS    := $(patsubst spec/fuzz/%.c,build/fuzz/%,$(wildcard spec/fuzz/*.c))
+FUZZERS    := $(patsubst spec/fuzzers/%.c,build/fuzz/%,$(wildcard spec/fuzzers/*.c))
 FUZZ_OBJ   := $(FUZZ_SRC:%.c=build/fuzz/obj/%.o)
 build/fuzz/obj/%.o: %.c | build/gen/contract.h
 	$(call say,CLANG,$<)
 	@mkdir -p $(@D)
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer-no-link -MMD -MP -c -o $@ $<
-$(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzz/%.o $(FUZZ_OBJ) $(LIB_OBJ)
+$(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzzers/%.o $(FUZZ_OBJ) $(LIB_OBJ)
 	$(call say,LINK,$@)
 	$(Q)$(CLANG) $(FUZZ_FLAGS) -fsanitize=fuzzer -o $@ $(filter-out \
 	  $(FUZZ_SRC:%.c=$(O)/%.o),$^) -Wl,-E $(LUA_STATIC) $(GOMP) -lz $(LIBS)
@@ -253,7 +253,7 @@ fuzz-readers: ## a minute of libFuzzer for each reader of files and for the form
 	@set -e; for f in $(FUZZERS); do n=$$(basename $$f); mkdir -p build/fuzz/corpus/$$n; \
 	  echo "$$n"; $$f -max_total_time=$(FUZZ_SECONDS) -max_len=4096 -timeout=10 \
 	    -rss_limit_mb=1024 -detect_leaks=0 -verbosity=0 -print_final_stats=1 \
-	    -artifact_prefix=build/fuzz/$$n- build/fuzz/corpus/$$n spec/fuzz/corpus/$$n \
+	    -artifact_prefix=build/fuzz/$$n- build/fuzz/corpus/$$n spec/fuzzers/corpus/$$n \
 	    >build/fuzz/$$n.log 2>&1 || { tail -40 build/fuzz/$$n.log; exit 1; }; \
 	  grep -E 'number_of_exec|average_exec|new_units' build/fuzz/$$n.log; done
 

@@ -28,10 +28,10 @@ local LAYERS = {
   ["runtime/"] = { "runtime/*.h" },
   ["examples/"] = { "runtime/mytensor.h", "mytensor.h", "examples/" },
   ["spec/"] = { "runtime/mytensor.h", "mytensor.h", "spec/" },
-  ["spec/fuzz/"] = { "runtime/core/formula.h", "spec/fuzz/" },
+  ["spec/fuzzers/"] = { "runtime/core/formula.h", "spec/fuzzers/" },
 }
 
-local LUA_USERS = { "runtime/bind/", "runtime/", "examples/", "spec/", "spec/fuzz/" }
+local LUA_USERS = { "runtime/bind/", "runtime/", "examples/", "spec/", "spec/fuzzers/" }
 
 -- System headers that belong to some folders only.
 local SYSTEM = {

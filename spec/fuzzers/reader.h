@@ -1,4 +1,4 @@
-/* spec/fuzz/reader.h -- what the fuzz targets of the file readers share: a Lua state, a
+/* spec/fuzzers/reader.h -- what the fuzz targets of the file readers share: a Lua state, a
 ** file in memory, and coverage of Lua code for libFuzzer. */
 #ifndef FUZZ_READER_H
 #define FUZZ_READER_H

@@ -1,8 +1,8 @@
-/* spec/fuzz/safetensors.c -- libFuzzer target: mt.load_tensors gives tensors that fit the
+/* spec/fuzzers/safetensors.c -- libFuzzer target: mt.load_tensors gives tensors that fit the
 ** file, or nil and a message; what it gives can be saved and is the same when loaded.
 ** Of an input that begins with 'H' the rest up to a zero byte is the header, whose length
 ** is put before it, since a fuzzer rarely keeps the two in step. */
-#include "spec/fuzz/reader.h"
+#include "spec/fuzzers/reader.h"
 
 static const char code[] =
     "local mt = require 'mytensor'\n"

@@ -1,4 +1,4 @@
-/* spec/fuzz/formula.c -- libFuzzer target: mt_formula_parse gives a tree or a message, and
+/* spec/fuzzers/formula.c -- libFuzzer target: mt_formula_parse gives a tree or a message, and
 ** a tree that is written out is read back as the same tree. */
 #include "runtime/core/formula.h"
 

@@ -1,7 +1,7 @@
-/* spec/fuzz/idx.c -- libFuzzer target: mt.data.idx gives a tensor that fits its file, or
+/* spec/fuzzers/idx.c -- libFuzzer target: mt.data.idx gives a tensor that fits its file, or
 ** nil and a message. An input that begins with 'Z' is packed by gzip first, since a
 ** fuzzer does not find checksums. */
-#include "spec/fuzz/reader.h"
+#include "spec/fuzzers/reader.h"
 
 #include <zlib.h>
 
