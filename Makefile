@@ -215,7 +215,7 @@ $(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzzers/%.o $(FUZZ_OBJ) $(LIB_OBJ)
 
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
-.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc fuzz-readers bench coverage
+.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc fuzz fuzz-readers bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
@@ -245,6 +245,16 @@ test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
 test-faults: ## every allocation fails once: training, saving, loading, the prompt
 	$(AGAIN) SAN=address build/asan/faults/mtlua
 	build/asan/faults/mtlua spec/run.lua faults
+
+FUZZ_CALLS = 1000000
+fuzz: ## a million random calls under AddressSanitizer, in runs of 50,000
+	$(AGAIN) SAN=address build/asan/mtlua
+	@mkdir -p build/fuzz; seed=$${MYTENSOR_FUZZ_SEED:-$$(date +%s)}; left=$(FUZZ_CALLS); \
+	while [ $$left -gt 0 ]; do n=$$((left < 50000 ? left : 50000)); \
+	  MYTENSOR_FUZZ_SEED=$$seed MYTENSOR_FUZZ_CALLS=$$n MYTENSOR_FUZZ_LOG=build/fuzz/calls \
+	    build/asan/mtlua spec/run.lua spec/fuzz_spec.lua >build/fuzz/calls.out 2>&1 || \
+	    { head -60 build/fuzz/calls.out; tail -2 build/fuzz/calls; exit 1; }; \
+	  echo "seed $$seed: $$n calls"; seed=$$((seed + 1)); left=$$((left - n)); done
 
 FUZZ_SECONDS = 60
 fuzz-readers: ## a minute of libFuzzer for each reader of files and for the formula parser

@@ -5,6 +5,7 @@
 -- MYTENSOR_FUZZ_LOG=file each call is noted there before it is made.
 
 local mt = require "mytensor"
+local hostile = require "spec.support.hostile"
 
 local SEED = tonumber(os.getenv "MYTENSOR_FUZZ_SEED") or os.time()
 local CALLS = tonumber(os.getenv "MYTENSOR_FUZZ_CALLS") or 20000
@@ -68,8 +69,14 @@ end
 
 -- Tensors that several calls use, so that they meet each other's results.
 local pool = {}
+local function is_freed(t) return tostring(t):find("freed", 1, true) ~= nil end
 local function pooled()
-  if #pool > 0 and random(2) == 1 then return pick(pool) end
+  if #pool > 0 and random(2) == 1 then
+    local i = random(#pool)
+    if not is_freed(pool[i]) then return pool[i] end
+    pool[i] = tensor()
+    return pool[i]
+  end
   local t = tensor()
   pool[random(16) > 8 and random(math.max(#pool, 1)) or math.min(#pool + 1, 24)] = t
   return t
@@ -95,6 +102,12 @@ local MAKERS = {
   { 1, function()
     return pick { function(...) return ... end, function() return mt.ones(2) end,
       function() error "thrown" end, tostring, math.sin }
+  end },
+  { 2, function() return pick(LAYOUTS)(pooled()) end },
+  { 1, function()
+    local t = tensor()
+    t:free()
+    return t
   end },
   { 1, function() return pick { io.stdout, coroutine.create(print), _G.math } end },
 }
@@ -261,7 +274,7 @@ local function differentiate(t)
 end
 
 local function usable(t)
-  return mt.is_tensor(t) and not tostring(t):find "freed"
+  return mt.is_tensor(t) and not is_freed(t)
 end
 
 local function describe_value(v, depth)
@@ -278,6 +291,86 @@ local function describe_value(v, depth)
   return tostring(v)
 end
 
+-- ---- calls --------------------------------------------------------------------------
+local function arguments_for(target)
+  local args
+  if target.params and random(4) > 1 then
+    args = fitting(target.params)
+    args.n = #target.params
+    return args
+  end
+  args = { n = random(0, 5) }
+  for k = 1, args.n do args[k] = argument() end
+  if target.tensors or random(2) == 1 then
+    args[1] = pooled()
+    args.n = math.max(args.n, target.tensors and 3 or 1)
+  end
+  return args
+end
+
+local function note(log, i, name, args)
+  if not log then return end
+  local parts = {}
+  for k = 1, args.n do parts[k] = describe_value(args[k]) end
+  log:write(i, " ", name, "(", table.concat(parts, ", "), ")\n")
+  log:flush()
+end
+
+-- Look at what a call gave: true and its results, or false and the error.
+local function judge(target, got)
+  if got[1] then
+    for k = 2, got.n do
+      if usable(got[k]) then
+        inspect(got[k], target.name)
+        differentiate(got[k])
+        if got[k]:numel() < 5000 and random(4) == 1 then
+          pool[random(24)] = got[k]
+          for j = 1, 24 do pool[j] = pool[j] or got[k] end
+        end
+      end
+    end
+  elseif got[2] == nil then
+    error(target.name .. ": an error that is nil", 0)
+  elseif type(got[2]) == "string" and got[2]:find "internal" then
+    error(target.name .. ": " .. got[2], 0)
+  end
+  return got[1]
+end
+
+local function run(targets, log)
+  local errors, results, depth = 0, 0, 0
+  local scenes = hostile {
+    pick = pick, tensor = tensor, pooled = pooled, argument = argument,
+    apply = function() -- as a hook or a finalizer would, within another call
+      if depth > 2 then return end
+      depth = depth + 1
+      local target = pick(targets)
+      local made, args = pcall(arguments_for, target)
+      if made then pcall(target.f, table.unpack(args, 1, args.n)) end
+      depth = depth - 1
+    end,
+  }
+  for i = 1, CALLS do
+    if i > #targets and random(8) == 1 then
+      local scene = pick(scenes)
+      note(log, i, scene.name, { n = 0 })
+      depth = 0
+      local ok, err = pcall(scene.f)
+      if not ok and tostring(err):find "internal" then error(scene.name .. err, 0) end
+      mt.set_grad_enabled(true) -- a hook or a finalizer may have left it off
+    else
+      local target = i <= #targets and targets[i] or pick(targets)
+      local made, args = pcall(arguments_for, target)
+      if made then
+        note(log, i, target.name, args)
+        local got = table.pack(pcall(target.f, table.unpack(args, 1, args.n)))
+        if judge(target, got) then results = results + 1 else errors = errors + 1 end
+      end
+    end
+  end
+  return results, errors
+end
+
 describe("every public function", function()
   local title = "gives results or errors for %d random calls, seed %d"
   it(title:format(CALLS, SEED), function()
@@ -288,63 +381,18 @@ describe("every public function", function()
     local log = path and assert(io.open(path, "w"))
     local targets = public_functions()
     assert.is_true(#targets > 200, #targets .. " functions only")
-    local errors, results = 0, 0
     local output, silent = io.stdout, io.tmpfile()
-    local ok, err = pcall(function()
-      io.output(silent)
-      for i = 1, CALLS do
-        local target = i <= #targets and targets[i] or pick(targets)
-        local args
-        local made = pcall(function()
-          if target.params and random(4) > 1 then
-            args = fitting(target.params)
-            args.n = #target.params
-          else
-            args = { n = random(0, 5) }
-            for k = 1, args.n do args[k] = argument() end
-            if target.tensors or random(2) == 1 then
-              args[1] = pooled()
-              args.n = math.max(args.n, target.tensors and 3 or 1)
-            end
-          end
-        end)
-        if made then
-          if log then
-            local parts = {}
-            for k = 1, args.n do parts[k] = describe_value(args[k]) end
-            log:write(i, " ", target.name, "(", table.concat(parts, ", "), ")\n")
-            log:flush()
-          end
-          local got = table.pack(pcall(target.f, table.unpack(args, 1, args.n)))
-          if got[1] then
-            results = results + 1
-            for k = 2, got.n do
-              if usable(got[k]) then
-                inspect(got[k], target.name)
-                differentiate(got[k])
-                if got[k]:numel() < 5000 and random(4) == 1 then
-                  pool[random(24)] = got[k]
-                  for j = 1, 24 do pool[j] = pool[j] or got[k] end
-                end
-              end
-            end
-          else
-            errors = errors + 1
-            if got[2] == nil then error(target.name .. ": an error that is nil", 0) end
-            if type(got[2]) == "string" and got[2]:find "internal" then
-              error(target.name .. ": " .. got[2], 0)
-            end
-          end
-        end
-      end
-    end)
+    io.output(silent)
+    local ok, results, errors = pcall(run, targets, log)
     io.output(output)
     silent:close()
     if log then log:close() end
     for k in pairs(pool) do pool[k] = nil end
+    collectgarbage "restart"
+    collectgarbage "incremental"
     mt.set_memory_limit()
     mt.set_default_device "cpu"
-    if not ok then error(("seed %d: %s"):format(SEED, tostring(err)), 0) end
+    if not ok then error(("seed %d: %s"):format(SEED, tostring(results)), 0) end
     assert.is_true(mt.is_grad_enabled())
     assert.is_true(results > CALLS / 20, results .. " results only")
     assert.is_true(errors > CALLS / 20, errors .. " errors only")

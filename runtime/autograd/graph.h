@@ -132,8 +132,12 @@ mt_status mt_formula_gradient(mt_grad_call *c);
 
 /* ---- hooks (hooks.c) ---- */
 
+/* A node's hooks. A hook may free the leaf that owns them: look anew after each. */
+static inline mt_hook *mt_hooks_of(const mt_node *n) {
+  return n->leaf ? n->leaf->hooks : n->hooks;
+}
 /* Run those of one output over *g, which is owned and may be replaced. */
-mt_status mt_hooks_run(mt_context *ctx, mt_hook **list, int output, mt_tensor **g);
+mt_status mt_hooks_run(mt_context *ctx, const mt_node *n, int output, mt_tensor **g);
 void mt_hooks_free(mt_hook *list);
 
 #endif

@@ -80,9 +80,9 @@ static const mt_hook *hook_after(const mt_hook *list, int output, int after) {
   return NULL;
 }
 
-mt_status mt_hooks_run(mt_context *ctx, mt_hook **list, int output, mt_tensor **g) {
+mt_status mt_hooks_run(mt_context *ctx, const mt_node *n, int output, mt_tensor **g) {
   int id = 0;
-  for (const mt_hook *h; (h = hook_after(*list, output, id));) {
+  for (const mt_hook *h; (h = hook_after(mt_hooks_of(n), output, id));) {
     id = h->id;
     mt_tensor *given = *g, *replaced = *g;
     MT_TRY(h->fn(ctx, h->user, &replaced));

@@ -143,10 +143,10 @@ static mt_status accumulate(mt_walk *w, mt_autograd *p, mt_tensor *g) {
 
 /* Hooks are the user's code: they run in the mode that the walk was started in. What
 ** they record is no part of the gradient, unless create_graph. */
-static mt_status run_hooks(mt_walk *w, mt_hook **hooks, int output, mt_tensor **g) {
+static mt_status run_hooks(mt_walk *w, const mt_node *n, int output, mt_tensor **g) {
   mt_context *const ctx = w->ctx;
   ctx->grad_enabled = w->outer_enabled || w->o.create_graph;
-  const mt_status status = mt_hooks_run(ctx, hooks, output, g);
+  const mt_status status = mt_hooks_run(ctx, n, output, g);
   ctx->grad_enabled = w->o.create_graph;
   if (status != MT_OK || w->o.create_graph || !mt_requires_grad(*g)) return status;
   mt_tensor *detached;
@@ -161,8 +161,7 @@ static mt_status observe(mt_walk *w, mt_task *t) {
   mt_node *const n = t->node;
   for (int i = 0; i < n->nout; i++) {
     if (!t->g[i]) continue;
-    mt_hook **const hooks = n->leaf ? &n->leaf->hooks : &n->hooks;
-    if (*hooks) MT_TRY(run_hooks(w, hooks, i, &t->g[i]));
+    if (mt_hooks_of(n)) MT_TRY(run_hooks(w, n, i, &t->g[i]));
     mt_autograd *const watching = n->watch ? n->watch[i] : NULL;
     if (watching && !w->capturing) MT_TRY(accumulate(w, watching, t->g[i]));
   }

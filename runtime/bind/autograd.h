@@ -7,6 +7,7 @@
 
 /* A flag of the context (grad_enabled, anomaly) that has another value for a while. */
 typedef struct mtl_guard {
+  const void *kind;
   bool *flag;
   bool outer;    /* its value outside */
   bool inside;   /* does the flag have the inner value now? */

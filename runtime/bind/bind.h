@@ -46,6 +46,14 @@ mt_tensor *mtl_to_tensor(lua_State *L, int arg);
 ** the stack at arg in its place, so that Lua owns it. */
 mt_tensor *mtl_check_operand(lua_State *L, int arg, const char *fname);
 
+/* Userdata of ours begin with the address of what their file names their kind: the
+** debug library can give any userdata any metatable. The one at arg; NULL: another. */
+static inline void *mtl_to_kind(lua_State *L, int arg, const void *kind, size_t size) {
+  if (lua_type(L, arg) != LUA_TUSERDATA || lua_rawlen(L, arg) != size) return NULL;
+  void *const p = lua_touserdata(L, arg);
+  return *(const void **)p == kind ? p : NULL;
+}
+
 /* ---- arguments (args.c) ---- */
 
 /* A dim from 1, negative from the end -> from 0. */

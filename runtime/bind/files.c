@@ -16,6 +16,7 @@
 
 /* A userdata, so that an error at any point frees both parts. */
 typedef struct unpacker {
+  const void *kind;
   z_stream z;
   bool open; /* z is initialised */
   unsigned char *out;
@@ -29,9 +30,12 @@ static void unpacker_clear(unpacker *u) {
   u->out = NULL;
 }
 
+static const char unpacker_kind = 0;
+
 /* __gc */
 static int unpacker_gc(lua_State *L) {
-  unpacker_clear(luaL_checkudata(L, 1, "mytensor.unpacker"));
+  unpacker *u = mtl_to_kind(L, 1, &unpacker_kind, sizeof *u);
+  if (u != NULL) unpacker_clear(u);
   return 0;
 }
 
@@ -116,6 +120,7 @@ static int gunzip(lua_State *L) {
   if (limit < 0) return mtl_argerror(L, 2, "_gunzip", "a limit below 0");
   unpacker *u = lua_newuserdatauv(L, sizeof *u, 0);
   memset(u, 0, sizeof *u);
+  u->kind = &unpacker_kind;
   u->limit = (size_t)limit;
   luaL_setmetatable(L, "mytensor.unpacker");
   const char *problem = unpack(u, (const unsigned char *)data, n);

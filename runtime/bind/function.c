@@ -15,13 +15,20 @@ static const char context_key = 0; /* registry: metatable of a ctx */
 static const char record_key = 0;  /* field of a ctx: its record */
 static const char given_key = 0; /* field of a ctx: what ctx:save got, until recorded */
 
+/* A ctx's hold of its recorded call: a userdata. Its user values are the function
+** backward and the ctx, which must not be asked for them: scripts can write to it. */
+typedef struct record {
+  const void *kind;
+  struct function *f; /* NULL: not recorded yet, or the graph was released */
+} record;
+
 /* One recorded call. */
 typedef struct function {
   lua_State *main;
-  int ref;               /* the ctx, in the registry */
-  struct function **box; /* the ctx's record, a userdata that points back */
-  mt_node *node;         /* not owned: it owns this */
-  int running;           /* calls of backward in progress: then release waits */
+  int ref; /* the record, in the registry */
+  record *record;
+  mt_node *node; /* not owned: it owns this */
+  int running;   /* calls of backward in progress: then release waits */
   bool released;
   int nresults;
   int *output; /* [nresults] a result's number among the node's outputs; -1: none */
@@ -36,7 +43,7 @@ static void function_release(void *user) {
   f->released = true;
   if (f->running > 0) return; /* a walk within backward has passed this node, too */
   for (int i = 0; i < f->nsaved; i++) mt_saved_drop(&f->saved[i], f->node);
-  if (f->box) *f->box = NULL;
+  f->record->f = NULL;
   luaL_unref(f->main, LUA_REGISTRYINDEX, f->ref);
   free(f);
 }
@@ -48,15 +55,15 @@ static function *check_context(lua_State *L, const char *fname) {
       lua_istable(L, 1) && lua_getmetatable(L, 1) && lua_rawequal(L, -1, -2);
   if (!is) mtl_argerror(L, 1, fname, "the ctx of an mt.Function expected");
   lua_pop(L, 2);
-  function **const box =
-      lua_rawgetp(L, 1, &record_key) == LUA_TUSERDATA ? lua_touserdata(L, -1) : NULL;
+  lua_rawgetp(L, 1, &record_key);
+  const record *const r = mtl_to_kind(L, -1, &record_key, sizeof *r);
   lua_pop(L, 1);
-  if (box && !*box) {
+  if (r && !r->f) {
     luaL_error(L,
                "%s: the graph was released: backward a second time needs retain_graph",
                fname);
   }
-  return box ? *box : NULL;
+  return r ? r->f : NULL;
 }
 
 /* ctx:save(...): tensors and nil, for ctx:saved() in backward */
@@ -79,12 +86,19 @@ static int context_save(lua_State *L) {
   return 0;
 }
 
+/* The length of the list at index that ctx:save made; scripts can reach it. */
+static int given_length(lua_State *L, int list) {
+  lua_pushliteral(L, "n");
+  lua_rawget(L, list);
+  const lua_Integer n = lua_tointeger(L, -1);
+  lua_pop(L, 1);
+  return n > 0 && n < INT_MAX / 256 ? (int)n : 0;
+}
+
 /* What ctx:save got, while forward runs. */
 static int push_given(lua_State *L) {
   if (lua_rawgetp(L, 1, &given_key) != LUA_TTABLE) return 0;
-  const int list = lua_gettop(L);
-  lua_getfield(L, list, "n");
-  const int n = (int)lua_tointeger(L, -1);
+  const int list = lua_gettop(L), n = given_length(L, list);
   luaL_checkstack(L, n, NULL);
   for (int i = 1; i <= n; i++) lua_rawgeti(L, list, i);
   return n;
@@ -165,10 +179,8 @@ static int call_backward(lua_State *L) {
   const char *const name = f->node->name;
   luaL_checkstack(L, f->nresults + 4, name);
   lua_rawgeti(L, LUA_REGISTRYINDEX, f->ref);
-  lua_rawgetp(L, 2, &record_key);
-  lua_getiuservalue(L, -1, 1); /* backward */
-  lua_replace(L, -2);
-  lua_pushvalue(L, 2);
+  lua_getiuservalue(L, 2, 1); /* backward */
+  lua_getiuservalue(L, 2, 2); /* ctx */
   for (int i = 0; i < f->nresults; i++) push_gradient(L, call, f->output[i]);
   lua_call(L, 1 + f->nresults, LUA_MULTRET);
   int n = lua_gettop(L) - 2;
@@ -207,19 +219,22 @@ static mt_status function_run(mt_context *ctx, void *user, int nout,
 /* ---- calling ---- */
 
 /* Push the record of a call, still empty, and make it the ctx's. */
-static function **push_record(lua_State *L, int context, int class) {
-  function **const box = lua_newuserdatauv(L, sizeof *box, 1);
-  *box = NULL;
+static record *push_record(lua_State *L, int context, int class) {
+  record *const r = lua_newuserdatauv(L, sizeof *r, 2);
+  *r = (record){&record_key, NULL};
   lua_getfield(L, class, "backward");
   lua_setiuservalue(L, -2, 1);
+  lua_pushvalue(L, context);
+  lua_setiuservalue(L, -2, 2);
   lua_pushvalue(L, -1);
   lua_rawsetp(L, context, &record_key);
-  return box;
+  return r;
 }
 
-static function *function_new(lua_State *L, int context, int nresults, int nsaved,
-                              function **box) {
-  lua_pushvalue(L, context);
+/* stack: ..., the record at index */
+static function *function_new(lua_State *L, int index, int nresults, int nsaved,
+                              record *r) {
+  lua_pushvalue(L, index);
   const int ref = luaL_ref(L, LUA_REGISTRYINDEX);
   function *const f = calloc(1, sizeof *f + (size_t)nresults * sizeof(int) +
                                     ((size_t)nsaved + 1) * sizeof(mt_saved));
@@ -230,11 +245,11 @@ static function *function_new(lua_State *L, int context, int nresults, int nsave
   }
   f->main = mtl_state_of(L)->main;
   f->ref = ref;
-  f->box = box;
+  f->record = r;
   f->nresults = nresults;
   f->saved = (mt_saved *)(f + 1);
   f->output = (int *)(f->saved + nsaved + 1);
-  *box = f;
+  r->f = f;
   return f;
 }
 
@@ -294,19 +309,17 @@ static void record_call(lua_State *L, mt_context *ctx, int nargs, int context,
   const char *const name = push_name(L);
   lua_rawgetp(L, context, &given_key);
   const int given = lua_gettop(L);
-  int nsaved = 0, nout = 0;
-  if (lua_istable(L, given)) {
-    lua_getfield(L, given, "n");
-    nsaved = (int)lua_tointeger(L, -1);
-  }
-  function **const box = push_record(L, context, 1);
+  int nout = 0;
+  const int nsaved = lua_istable(L, given) ? given_length(L, given) : 0;
+  record *const r = push_record(L, context, 1);
+  const int at = lua_gettop(L);
   for (int i = first; i < first + nresults; i++) {
     if (is_output(L, i)) {
       result[nout++] = mtl_to_tensor(L, i);
       freshen(L, i);
     }
   }
-  function *const f = function_new(L, context, nresults, nsaved, box);
+  function *const f = function_new(L, at, nresults, nsaved, r);
   nout = 0; /* nothing is raised from here to mt_record_custom, which takes f over */
   for (int i = 0; i < nresults; i++) {
     f->output[i] = is_output(L, first + i) ? nout : -1;
@@ -315,7 +328,7 @@ static void record_call(lua_State *L, mt_context *ctx, int nargs, int context,
   for (int i = 0; i < nargs; i++) in[i] = mtl_to_tensor(L, 2 + i);
   const mt_custom custom = {f, function_run, function_release, name};
   mt_status status = mt_record_custom(ctx, custom, nargs, in, nout, out);
-  if (status == MT_OK && *box) {
+  if (status == MT_OK && r->f) {
     f->node = out[0]->autograd->edge.node;
     f->nsaved = nsaved;
     status = save_all(L, given, f, nout, result);

@@ -6,6 +6,12 @@
 
 static const char handle_key = 0; /* the registry's key of a handle's metatable */
 
+/* What register_hook gives; its user value is the tensor. */
+typedef struct handle {
+  const void *kind;
+  int id;
+} handle;
+
 typedef struct hook {
   lua_State *main;
   int ref; /* the function, in the registry */
@@ -51,7 +57,8 @@ static int tensor_register_hook(lua_State *L) {
   mtl_check_tensor(L, 1, "register_hook");
   luaL_checktype(L, 2, LUA_TFUNCTION);
   lua_settop(L, 2);
-  int *const id = lua_newuserdatauv(L, sizeof *id, 1);
+  handle *const made = lua_newuserdatauv(L, sizeof *made, 1);
+  *made = (handle){&handle_key, 0};
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, 3, 1);
   lua_rawgetp(L, LUA_REGISTRYINDEX, &handle_key);
@@ -65,29 +72,21 @@ static int tensor_register_hook(lua_State *L) {
   }
   *h = (hook){mtl_state_of(L)->main, ref};
   mt_tensor *const t = mtl_check_tensor(L, 1, "register_hook");
-  if (mt_add_hook(t, hook_run, h, hook_release, id) != MT_OK) {
+  if (mt_add_hook(t, hook_run, h, hook_release, &made->id) != MT_OK) {
     return mtl_raise(L, "register_hook");
   }
   return 1;
 }
 
-static int *to_handle(lua_State *L, int arg) {
-  if (lua_type(L, arg) != LUA_TUSERDATA || !lua_getmetatable(L, arg)) return NULL;
-  lua_rawgetp(L, LUA_REGISTRYINDEX, &handle_key);
-  const bool same = lua_rawequal(L, -1, -2);
-  lua_pop(L, 2);
-  return same ? lua_touserdata(L, arg) : NULL;
-}
-
 static void remove_hook(lua_State *L, int arg, const char *fname) {
-  const int *const id = to_handle(L, arg);
-  if (!id) {
+  const handle *const given = mtl_to_kind(L, arg, &handle_key, sizeof *given);
+  if (!given) {
     mtl_argerror(L, arg, fname, "hook expected, got %s", luaL_typename(L, arg));
     return;
   }
   lua_getiuservalue(L, arg, 1);
   mt_tensor *const t = mtl_to_tensor(L, -1);
-  if (t) mt_remove_hook(t, *id); /* a freed tensor's hooks went with it */
+  if (t) mt_remove_hook(t, given->id); /* a freed tensor's hooks went with it */
   lua_pop(L, 1);
 }
 

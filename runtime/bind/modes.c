@@ -19,17 +19,19 @@ void mtl_guard_end(mtl_guard *g) {
 
 /* __close */
 static int guard_close(lua_State *L) {
-  mtl_guard *const g = lua_touserdata(L, 1);
+  mtl_guard *const g = mtl_to_kind(L, 1, &guard_key, sizeof *g);
+  if (!g) return 0;                               /* called by hand */
+  lua_State *const co = g->inside ? NULL : g->co; /* one that runs cannot be reset */
   mtl_guard_end(g);
-  lua_State *const co = g->co;
+  if (!co) return 0;
   g->co = NULL;
-  if (co) lua_resetthread(co); /* runs its own to-be-closed variables */
+  lua_resetthread(co); /* runs its own to-be-closed variables */
   return 0;
 }
 
 mtl_guard *mtl_guard_push(lua_State *L, bool *flag, bool value) {
   mtl_guard *const g = lua_newuserdatauv(L, sizeof *g, 1);
-  *g = (mtl_guard){flag, *flag, false, NULL};
+  *g = (mtl_guard){&guard_key, flag, *flag, false, NULL};
   lua_rawgetp(L, LUA_REGISTRYINDEX, &guard_key);
   lua_setmetatable(L, -2);
   lua_toclose(L, -1);
@@ -59,6 +61,7 @@ static int resumed(lua_State *L, int status, lua_KContext context) {
 static int resume(lua_State *L, int guard, bool value) {
   mtl_guard *const g = lua_touserdata(L, guard);
   lua_State *const co = g->co;
+  if (!co) return luaL_error(L, "the function was closed meanwhile");
   const bool start = lua_status(co) == LUA_OK;
   int n = lua_gettop(L) - guard, results = 0;
   if (!lua_checkstack(co, n + 1)) return luaL_error(L, "too many values to resume");

@@ -18,10 +18,19 @@ typedef struct stream {
   int gpu;
 } stream;
 
+static const char stream_kind = 0, event_kind = 0;
+
 static stream *unused;
 static pthread_mutex_t unused_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* Lua's hold of a stream. */
+typedef struct holder {
+  const void *kind;
+  stream *stream; /* NULL: finalized */
+} holder;
+
 typedef struct event {
+  const void *kind;
   void *handle; /* NULL: destroyed */
   int gpu;
   bool timing, recorded;
@@ -56,17 +65,18 @@ static void give_unused(stream *s) {
 }
 
 static stream *check_stream(lua_State *L, int arg) {
-  stream **box = luaL_checkudata(L, arg, STREAM);
-  if (!*box) luaL_argerror(L, arg, "the stream was finalized");
-  return *box;
+  const holder *h = mtl_to_kind(L, arg, &stream_kind, sizeof *h);
+  if (!h) luaL_typeerror(L, arg, STREAM);
+  if (!h->stream) luaL_argerror(L, arg, "the stream was finalized");
+  return h->stream;
 }
 
 /* mt.cuda.Stream([device]) -> stream: a queue of its own for work on a GPU. It does not
 ** wait for the work of other streams: that is what mt.cuda.Event is for */
 static int new_stream(lua_State *L) {
   const int gpu = mtl_check_gpu(L, 1, "Stream").index;
-  stream **box = lua_newuserdatauv(L, sizeof *box, 0);
-  *box = NULL;
+  holder *h = lua_newuserdatauv(L, sizeof *h, 0);
+  *h = (holder){&stream_kind, NULL};
   luaL_setmetatable(L, STREAM);
   mtl_note_new(L, mtl_state_of(L));
   stream *s = take_unused(gpu);
@@ -78,16 +88,16 @@ static int new_stream(lua_State *L) {
     raise_if(L, status, gpu, "mt.cuda.Stream");
     s->gpu = gpu;
   }
-  *box = s;
+  h->stream = s;
   return 1;
 }
 
 /* __gc, __close */
 static int stream_finalize(lua_State *L) {
-  stream **box = luaL_testudata(L, 1, STREAM);
-  if (box && *box) {
-    give_unused(*box);
-    *box = NULL;
+  holder *h = mtl_to_kind(L, 1, &stream_kind, sizeof *h);
+  if (h && h->stream) {
+    give_unused(h->stream);
+    h->stream = NULL;
   }
   return 0;
 }
@@ -128,7 +138,8 @@ static int stream_tostring(lua_State *L) {
 /* ---- events ---- */
 
 static event *check_event(lua_State *L, int arg) {
-  event *e = luaL_checkudata(L, arg, EVENT);
+  event *e = mtl_to_kind(L, arg, &event_kind, sizeof *e);
+  if (!e) luaL_typeerror(L, arg, EVENT);
   if (!e->handle) luaL_argerror(L, arg, "the event was finalized");
   return e;
 }
@@ -165,7 +176,7 @@ static int new_event(lua_State *L) {
   const bool timing = check_timing(L, 1);
   const int gpu = mtl_check_gpu(L, 2, "Event").index;
   event *e = lua_newuserdatauv(L, sizeof *e, 0);
-  *e = (event){NULL, gpu, timing, false};
+  *e = (event){&event_kind, NULL, gpu, timing, false};
   luaL_setmetatable(L, EVENT);
   mtl_note_new(L, mtl_state_of(L));
   raise_if(L, api_of(gpu)->event_create(gpu, timing, &e->handle), gpu, "mt.cuda.Event");
@@ -174,7 +185,7 @@ static int new_event(lua_State *L) {
 
 /* __gc, __close */
 static int event_finalize(lua_State *L) {
-  event *e = luaL_testudata(L, 1, EVENT);
+  event *e = mtl_to_kind(L, 1, &event_kind, sizeof *e);
   if (e && e->handle) {
     api_of(e->gpu)->event_destroy(e->gpu, e->handle);
     e->handle = NULL;
