@@ -5,15 +5,76 @@ mt_status cuda_copy(const mt_call *call);
 
 namespace {
 
-// The value goes along as a 0-dim view on the host, which the copy converts.
+// A number as an element of type S, by the rules of copy.cu's convert.
+template <class S> S number_as(const mt_attr *value) {
+  const double x = value->f;
+  if constexpr (std::is_integral<S>::value) {
+    constexpr S lo = std::numeric_limits<S>::min(), hi = std::numeric_limits<S>::max();
+    if (value->is_int) return S(value->i[0]);
+    if (!(x == x)) return S(0);
+    return x <= double(lo) ? lo : x >= double(hi) ? hi : S(x);
+  } else if constexpr (std::is_same<S, __half>::value)
+    return __float2half_rn(value->is_int ? float(value->i[0]) : float(x));
+  else if constexpr (std::is_same<S, __nv_bfloat16>::value)
+    return __float2bfloat16_rn(value->is_int ? float(value->i[0]) : float(x));
+  else
+    return value->is_int ? S(value->i[0]) : S(x);
+}
+
+// Eight bytes of elements side by side.
+mt_status pattern_of(const mt_attr *value, mt_dtype d, uint64_t *pattern) {
+  const auto repeat = [&](auto x) {
+    for (size_t at = 0; at < 8; at += sizeof x)
+      memcpy(reinterpret_cast<char *>(pattern) + at, &x, sizeof x);
+    return MT_OK;
+  };
+  if (d == MT_BOOL)
+    return repeat(uint8_t(value->is_int ? value->i[0] != 0 : value->f != 0));
+  return with_number(
+      d, [&](auto t) { return repeat(number_as<typename decltype(t)::type>(value)); });
+}
+
+constexpr int fill_pieces = 4; // a thread, of 16 bytes
+
+// head bytes up to a multiple of 16, whole pieces, tail bytes. Each begins at a whole
+// element, so that the pattern fits wherever it starts.
+__global__ void __launch_bounds__(256)
+    fill_kernel(char *to, int head, int64_t pieces, int tail, uint64_t pattern) {
+  const uint32_t lo = uint32_t(pattern), hi = uint32_t(pattern >> 32);
+  uint4 *body = reinterpret_cast<uint4 *>(to + head);
+  const int64_t first = int64_t(blockIdx.x) * blockDim.x * fill_pieces + threadIdx.x;
+#pragma unroll
+  for (int k = 0; k < fill_pieces; k++) {
+    const int64_t i = first + k * 256;
+    if (i < pieces) body[i] = make_uint4(lo, hi, lo, hi);
+  }
+  if (blockIdx.x > 0) return;
+  const char byte = char(pattern >> (threadIdx.x % 8 * 8));
+  if (int(threadIdx.x) < head) to[threadIdx.x] = byte;
+  if (int(threadIdx.x) < tail) to[head + pieces * 16 + threadIdx.x] = byte;
+}
+
 mt_status run_fill(const mt_call *call) {
-  const mt_attr *value = &call->attr[0];
+  mt_view *out = call->out[0];
+  const mt_view *const view[1] = {out};
+  const space<1> s = make_space(view);
+  uint64_t pattern = 0;
+  if (s.numel == 0) return MT_OK;
+  if (const mt_status status = pattern_of(&call->attr[0], out->dtype, &pattern))
+    return status;
+  if (s.ndim == 0 || (s.ndim == 1 && s.stride[0][0] == 1)) {
+    const int64_t bytes = s.numel * dtype_size(out->dtype);
+    const int64_t gap = int64_t(-reinterpret_cast<uintptr_t>(out->data) & 15);
+    const int64_t head = gap < bytes ? gap : bytes, pieces = (bytes - head) / 16;
+    const int64_t blocks = (pieces + 256 * fill_pieces - 1) / (256 * fill_pieces);
+    fill_kernel<<<unsigned(blocks > 0 ? blocks : 1), 256, 0, stream_of(call)>>>(
+        out->data, int(head), pieces, int((bytes - head) % 16), pattern);
+    return launched();
+  }
+  // anywhere: a copy of a 0-dim value on the host
   mt_view src{};
-  src.host = 1;
-  src.dtype = value->is_int ? MT_I64 : MT_F64;
-  src.data =
-      const_cast<char *>(value->is_int ? reinterpret_cast<const char *>(&value->i[0])
-                                       : reinterpret_cast<const char *>(&value->f));
+  src.host = 1, src.dtype = out->dtype;
+  src.data = reinterpret_cast<char *>(&pattern);
   const mt_view *const in[1] = {&src};
   mt_call copy = *call;
   copy.nin = 1, copy.in = in;

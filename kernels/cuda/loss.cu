@@ -1,7 +1,7 @@
 // kernels/cuda/loss.cu -- nll_loss and cross_entropy, and their backward ops: a block a
 // sample, or a thread where classes do not lie side by side.
+#include "kernels/cuda/held_rows.cuh"
 #include "kernels/cuda/positions.cuh"
-#include "kernels/cuda/row_sums.cuh"
 
 namespace {
 
@@ -32,8 +32,11 @@ __device__ inline maximum_sum<compute_t<S>> sample_sum(const S *x, const loss_sh
                                                        bool here) {
   using T = compute_t<S>;
   maximum_sum<T> m = {-T(INFINITY), T(0)};
-  for (int64_t c = threadIdx.x; here && c < s.classes; c += blockDim.x)
-    feed(m, load_as<T>(x[c * s.inner]));
+  if (here && s.inner == 1)
+    feed_row(m, x, s.classes);
+  else if (here)
+    for (int64_t c = threadIdx.x; c < s.classes; c += blockDim.x)
+      feed(m, load_as<T>(x[c * s.inner]));
   return row_join(m);
 }
 
@@ -95,7 +98,7 @@ template <bool Entropy> mt_status run_forward(const mt_call *call) {
     S *y = reinterpret_cast<S *>(call->out[0]->data);
     double *each = s.reduction == NONE ? nullptr : static_cast<double *>(call->scratch);
     if (n > 0) {
-      const row_shape r = rows_of_blocks(n, Entropy ? s.classes : 1, 8);
+      const row_shape r = rows_of_blocks(n, Entropy ? s.classes : 1, 16);
       loss_kernel<S><<<r.grid, r.block, 0, stream>>>(
           reinterpret_cast<const S *>(x->data), labels, s, each, y);
       if (const mt_status status = launched()) return status;
@@ -104,6 +107,16 @@ template <bool Entropy> mt_status run_forward(const mt_call *call) {
     loss_total_kernel<S><<<1, 512, 0, stream>>>(each, n, s.reduction == MEAN, y);
     return launched();
   });
+}
+
+// What comes back to sample i; 0, and the fault noted, if its label is out of range.
+template <class S>
+__device__ inline compute_t<S> returned(const S *dy, const loss_shape &s, int64_t i,
+                                        int64_t label) {
+  using T = compute_t<S>;
+  T g = load_as<T>(dy[s.reduction == NONE ? i : 0]);
+  if (s.reduction == MEAN) g = T(g / T(s.outer * s.inner));
+  return label < 0 ? T(0) : g;
 }
 
 // dx[c] = dy * (softmax(x)[c] - (c == label)), or without the softmax.
@@ -121,14 +134,47 @@ __global__ void __launch_bounds__(512)
     if (s.entropy) m = sample_sum(x + at, s, here);
     if (!here) continue;
     const int64_t label = position_at(labels, i);
-    T g = load_as<T>(dy[s.reduction == NONE ? i : 0]);
-    if (s.reduction == MEAN) g = T(g / T(n));
-    if (label < 0) g = T(0);
+    const T g = returned(dy, s, i, label), scale = T(1) / m.sum;
     for (int64_t c = threadIdx.x; c < s.classes; c += blockDim.x) {
       T p = T(0);
-      if (s.entropy) p = exp(load_as<T>(x[at + c * s.inner]) - m.largest) / m.sum;
+      if (s.entropy) p = exp(load_as<T>(x[at + c * s.inner]) - m.largest) * scale;
       dx[at + c * s.inner] = store_as<S>(c == label ? g * (p - T(1)) : g * p);
     }
+  }
+}
+
+// Many classes side by side: the logits are read once.
+template <class S>
+__global__ void __launch_bounds__(1024)
+    entropy_backward_shared_kernel(S *dx, const S *x, const S *dy, positions labels,
+                                   loss_shape s) {
+  using T = compute_t<S>;
+  constexpr int V = shared_row<S>::V;
+  extern __shared__ uint4 room[];
+  const shared_row<S> held(room, s.classes);
+  held.fetch_all(x + blockIdx.x * s.classes);
+  for (int64_t i = blockIdx.x; i < s.outer; i += gridDim.x) {
+    const int64_t label = position_at(labels, i), next = i + gridDim.x;
+    const T g = returned(dy, s, i, label);
+    maximum_sum<T> m = {-T(INFINITY), T(0)};
+    held.each([&](const pack<S, V> &p) {
+      T v[V];
+#pragma unroll
+      for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
+      feed_all(m, v);
+    });
+    m = row_join(m);
+    const T scale = T(1) / m.sum;
+    held.replace(dx + i * s.classes, next < s.outer ? x + next * s.classes : nullptr,
+                 [&](const pack<S, V> &p, int c) {
+                   pack<S, V> q;
+#pragma unroll
+                   for (int j = 0; j < V; j++) {
+                     const T y = exp(load_as<T>(p.at[j]) - m.largest) * scale;
+                     q.at[j] = store_as<S>(g * (c + j == label ? y - T(1) : y));
+                   }
+                   return q;
+                 });
   }
 }
 
@@ -140,10 +186,25 @@ template <bool Entropy> mt_status run_backward(const mt_call *call) {
   const positions labels = positions_of(call, call->in[1], s.classes, true);
   return with_float(x->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
-    const row_shape r = rows_of_blocks(n, s.classes, 8);
-    loss_backward_kernel<S><<<r.grid, r.block, 0, stream_of(call)>>>(
-        reinterpret_cast<S *>(call->out[0]->data), reinterpret_cast<const S *>(x->data),
-        reinterpret_cast<const S *>(call->in[2]->data), labels, s);
+    S *dx = reinterpret_cast<S *>(call->out[0]->data);
+    const S *from = reinterpret_cast<const S *>(x->data);
+    const S *dy = reinterpret_cast<const S *>(call->in[2]->data);
+    held_shape h = {};
+    if (Entropy && s.inner == 1 && s.classes > 1024 &&
+        whole_pieces(s.classes, x->dtype, dx, from)) {
+      if (const mt_status status =
+              shared_rows(entropy_backward_shared_kernel<S>, call->device, n, s.classes,
+                          sizeof(S), &h))
+        return status;
+    }
+    if (h.threads) {
+      entropy_backward_shared_kernel<S>
+          <<<h.grid, h.threads, h.bytes, stream_of(call)>>>(dx, from, dy, labels, s);
+      return launched();
+    }
+    const row_shape r = rows_of_blocks(n, s.classes, 16);
+    loss_backward_kernel<S>
+        <<<r.grid, r.block, 0, stream_of(call)>>>(dx, from, dy, labels, s);
     return launched();
   });
 }

@@ -21,25 +21,25 @@ template <class O, class T> __device__ inline void put(void *out, int64_t i, T x
 }
 
 // O: the output's type: S itself, int64 of integers.
-template <class S> struct sum_reducer {
+template <class S> struct sum_reducer : without_positions<wide_t<S>> {
   using part = wide_t<S>;
   using O = typename std::conditional<std::is_integral<S>::value, int64_t, S>::type;
   bool mean;
   static __device__ part none() { return part(0); }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S x, int64_t) { p += widen(x); }
+  __device__ void feed(part &p, S x, int) { p += widen(x); }
   static __device__ void join(part &p, const part &q) { p += q; }
   __device__ void finish(const part &p, int64_t n, int64_t i, void *const *out) {
     put<O>(out[0], i, mean ? p / part(n) : p);
   }
 };
 
-template <class S> struct prod_reducer {
+template <class S> struct prod_reducer : without_positions<wide_t<S>> {
   using part = wide_t<S>;
   using O = typename std::conditional<std::is_integral<S>::value, int64_t, S>::type;
   static __device__ part none() { return part(1); }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S x, int64_t) { p *= widen(x); }
+  __device__ void feed(part &p, S x, int) { p *= widen(x); }
   static __device__ void join(part &p, const part &q) { p *= q; }
   __device__ void finish(const part &p, int64_t, int64_t i, void *const *out) {
     put<O>(out[0], i, p);
@@ -48,12 +48,12 @@ template <class S> struct prod_reducer {
 
 // How many are not 0; any and all are comparisons of that with 0 and n.
 enum class counted { count, any, all };
-template <class S> struct count_reducer {
+template <class S> struct count_reducer : without_positions<int64_t> {
   using part = int64_t;
   counted what;
   static __device__ part none() { return 0; }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S x, int64_t) {
+  __device__ void feed(part &p, S x, int) {
     p += load_as<compute_t<S>>(x) != compute_t<S>(0);
   }
   static __device__ void join(part &p, const part &q) { p += q; }
@@ -70,7 +70,7 @@ template <class S> struct count_reducer {
 struct moments {
   double sum, square;
 };
-template <class S> struct var_reducer {
+template <class S> struct var_reducer : without_positions<moments> {
   using part = moments;
   double correction;
   bool root;
@@ -80,7 +80,7 @@ template <class S> struct var_reducer {
     shift = widen(x0);
     if (!(fabs(shift) < INFINITY)) shift = 0;
   }
-  __device__ void feed(part &p, S x, int64_t) {
+  __device__ void feed(part &p, S x, int) {
     const double d = widen(x) - shift;
     p.sum += d, p.square += d * d;
   }
@@ -97,7 +97,7 @@ template <class S> struct var_reducer {
 };
 
 enum class norm_kind { zero, one, two, most, least, power };
-template <class S> struct norm_reducer {
+template <class S> struct norm_reducer : without_positions<double> {
   using part = double;
   norm_kind kind;
   double p;
@@ -111,7 +111,7 @@ template <class S> struct norm_reducer {
     default: return fabs(x);
     }
   }
-  __device__ void feed(part &a, S x, int64_t) { a += value(widen(x)); }
+  __device__ void feed(part &a, S x, int) { a += value(widen(x)); }
   static __device__ void join(part &a, const part &b) { a += b; }
   __device__ void finish(const part &a, int64_t, int64_t i, void *const *out) {
     double r = a;
@@ -124,11 +124,11 @@ template <class S> struct norm_reducer {
 };
 
 // The extremes of |x|, for p = inf and -inf.
-template <class S, bool Most> struct extreme_norm_reducer {
+template <class S, bool Most> struct extreme_norm_reducer : without_positions<double> {
   using part = double;
   static __device__ part none() { return Most ? 0 : INFINITY; }
   __device__ void begin(S) {}
-  __device__ void feed(part &a, S x, int64_t) { join(a, fabs(double(widen(x)))); }
+  __device__ void feed(part &a, S x, int) { join(a, fabs(double(widen(x)))); }
   static __device__ void join(part &a, const part &b) {
     if (b != b || (Most ? b > a : b < a)) a = b; // once NaN, no comparison replaces it
   }
@@ -141,11 +141,11 @@ template <class S, bool Most> struct extreme_norm_reducer {
 struct log_sum {
   double most, sum;
 };
-template <class S> struct logsumexp_reducer {
+template <class S> struct logsumexp_reducer : without_positions<log_sum> {
   using part = log_sum;
   static __device__ part none() { return {-INFINITY, 0}; }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S s, int64_t) {
+  __device__ void feed(part &p, S s, int) {
     const double x = widen(s);
     if (x == -INFINITY) return; // adds nothing
     if (x <= p.most)
@@ -196,7 +196,7 @@ template <int Bytes, int Dim> size_t scratch(const mt_call *call) {
 mt_status run_sum(const mt_call *call) {
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
-    const sum_reducer<S> r{call->op == MT_OP_mean};
+    const sum_reducer<S> r{{}, call->op == MT_OP_mean};
     return launch_reduce<sum_reducer<S>, S>(call, r, call->in[0], dims_of(call, 0),
                                             call->out[0]->data);
   });
@@ -216,7 +216,7 @@ mt_status run_count(const mt_call *call) {
                                                : counted::count;
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
-    return launch_reduce<count_reducer<S>, S>(call, {what}, call->in[0],
+    return launch_reduce<count_reducer<S>, S>(call, {{}, what}, call->in[0],
                                               dims_of(call, 0), call->out[0]->data);
   });
 }
@@ -224,7 +224,8 @@ mt_status run_count(const mt_call *call) {
 mt_status run_var(const mt_call *call) {
   return with_float(call->in[0]->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
-    const var_reducer<S> r{double(attr_of(call, 1)->i[0]), call->op == MT_OP_std, 0};
+    const var_reducer<S> r{
+        {}, double(attr_of(call, 1)->i[0]), call->op == MT_OP_std, 0};
     return launch_reduce<var_reducer<S>, S>(call, r, call->in[0], dims_of(call, 0),
                                             call->out[0]->data);
   });
@@ -246,7 +247,8 @@ mt_status run_norm(const mt_call *call) {
                            : p == 1 ? norm_kind::one
                            : p == 2 ? norm_kind::two
                                     : norm_kind::power;
-    return launch_reduce<norm_reducer<S>, S>(call, {kind, p}, x, dims_of(call, 1), out);
+    return launch_reduce<norm_reducer<S>, S>(call, {{}, kind, p}, x, dims_of(call, 1),
+                                             out);
   });
 }
 

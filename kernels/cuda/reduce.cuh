@@ -8,21 +8,31 @@
 #include "kernels/cuda/space.cuh"
 
 // A reducer R<S> for elements stored as S:
-//   struct part                     what is gathered; trivially copyable
-//   static part none()              of no elements
-//   void feed(part &, S, int64_t i) i: position within what is reduced, from 0
-//   static void join(part &, const part &)  the second one's elements come later
+//   struct part                  what is gathered; whole words, no padding
+//   struct local                 the same as one thread holds it, positions in 32 bits
+//   static local none()          of no elements
+//   void begin(S)                the row's first element, before any is fed
+//   void feed(local &, S, int i) i: position from where the split begins
+//   static part close(const local &, int64_t base)  base: where the split begins
+//   static void join(part &, const part &)
 //   void finish(const part &, int64_t n, int64_t at, void *const *out)
+
+// For reducers that know no positions.
+template <class P> struct without_positions {
+  using part = P;
+  using local = P;
+  static __device__ P close(const P &p, int64_t) { return p; }
+};
 
 struct reduce_space {
   int64_t kept, reduced;        // numbers of elements
   space<1> kept_at, reduced_at; // offsets into x
 };
 
-template <class R> __device__ inline void join_warp(typename R::part &p) {
+template <class R>
+__device__ inline void join_warp(typename R::part &p, int lanes = 32) {
   constexpr int words = int(sizeof(typename R::part) / 4);
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) {
+  for (int step = lanes / 2; step > 0; step /= 2) {
     typename R::part other;
     const int *from = reinterpret_cast<const int *>(&p);
     int *to = reinterpret_cast<int *>(&other);
@@ -32,119 +42,158 @@ template <class R> __device__ inline void join_warp(typename R::part &p) {
   }
 }
 
-// Joins what the threads of one row (blockDim.x of them, a multiple of 32) hold, in the
-// order of their numbers; thread 0 of the row has the result.
+// Joins what the threads of one row (blockDim.x of them, 32 to 512) hold, in an order of
+// their numbers alone; thread 0 of the row has the result.
 template <class R> __device__ inline void join_row(typename R::part &p) {
-  __shared__ typename R::part held[32];
+  __shared__ typename R::part held[16];
   join_warp<R>(p);
-  const int warps = blockDim.x / 32;
+  const int warps = blockDim.x / 32, lane = threadIdx.x % 32;
   if (warps == 1) return;
-  const int warp = threadIdx.x / 32, base = threadIdx.y * warps;
+  const int base = threadIdx.y * warps;
   __syncthreads();
-  if (threadIdx.x % 32 == 0) held[base + warp] = p;
+  if (lane == 0) held[base + threadIdx.x / 32] = p;
   __syncthreads();
-  if (threadIdx.x == 0)
-    for (int w = 1; w < warps; w++) R::join(p, held[base + w]);
+  if (threadIdx.x >= 32) return;
+  p = lane < warps ? held[base + lane] : R::close(R::none(), 0);
+  join_warp<R>(p, 16);
 }
 
 struct outputs {
   void *at[2];
 };
 
-// Row r, split k: what is reduced lies side by side. A thread takes neighbouring pieces of
-// V elements so that positions grow with the thread's number within a step.
-template <class R, class S, int V>
+// What a block does for a row: its split of what is reduced, and where the result goes.
+template <class R> struct reduce_job {
+  R r;
+  typename R::part *partial; // [kept][splits]; NULL: one split, whose result is final
+  outputs out;
+  int64_t per_split;
+
+  __device__ int64_t begin() const { return blockIdx.y * per_split; }
+  __device__ int length(const reduce_space &s) const {
+    const int64_t rest = s.reduced - begin();
+    return int(rest < per_split ? rest : per_split);
+  }
+  __device__ void deliver(R &with, const typename R::part &p, int64_t row,
+                          const reduce_space &s) const {
+    if (partial)
+      partial[row * gridDim.y + blockIdx.y] = p;
+    else
+      with.finish(p, s.reduced, row, out.at);
+  }
+};
+
+// What is reduced lies side by side: pieces of 16 bytes, and what lies before and behind
+// them.
+template <class R, class S>
 __global__ void __launch_bounds__(512)
-    reduce_rows_kernel(R r, const S *x, const __grid_constant__ reduce_space s,
-                       typename R::part *partial, outputs out, int64_t per_split) {
+    reduce_rows_kernel(const __grid_constant__ reduce_job<R> job, const S *x,
+                       const __grid_constant__ reduce_space s) {
+  constexpr int V = 16 / int(sizeof(S));
+  struct alignas(16) piece {
+    S at[V];
+  };
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
        row - threadIdx.y < s.kept; row += int64_t(gridDim.x) * blockDim.y) {
-    typename R::part p = R::none();
+    R r = job.r;
+    typename R::local p = R::none();
     if (row < s.kept) {
       int64_t base;
       seek(s.kept_at, row, &base);
-      const S *from = x + base;
-      r.begin(from[0]);
-      const int64_t first = blockIdx.y * per_split;
-      const int64_t last =
-          first + per_split < s.reduced ? first + per_split : s.reduced;
-      int64_t i = first + int64_t(threadIdx.x) * V;
-      if constexpr (V > 1) {
-        const int64_t step = int64_t(blockDim.x) * V;
-        for (; i + step + V <= last; i += 2 * step) {
-          struct alignas(sizeof(S) * V) pack {
-            S at[V];
-          };
-          const pack a = *reinterpret_cast<const pack *>(from + i);
-          const pack b = *reinterpret_cast<const pack *>(from + i + step);
+      r.begin(x[base]);
+      const S *from = x + base + job.begin();
+      const int length = job.length(s), step = blockDim.x * V;
+      const int gap = int(-reinterpret_cast<uintptr_t>(from) & 15) / int(sizeof(S));
+      const int head = gap < length ? gap : length;
+      const int behind = head + (length - head) / V * V;
+      if (int(threadIdx.x) < head) r.feed(p, from[threadIdx.x], threadIdx.x);
+      int i = head + threadIdx.x * V;
+      for (; i + step < behind; i += 2 * step) {
+        const piece a = *reinterpret_cast<const piece *>(from + i);
+        const piece b = *reinterpret_cast<const piece *>(from + i + step);
 #pragma unroll
-          for (int j = 0; j < V; j++) r.feed(p, a.at[j], i + j);
+        for (int j = 0; j < V; j++) r.feed(p, a.at[j], i + j);
 #pragma unroll
-          for (int j = 0; j < V; j++) r.feed(p, b.at[j], i + step + j);
-        }
-        for (; i < last; i += step)
-          for (int j = 0; j < V && i + j < last; j++) r.feed(p, from[i + j], i + j);
-      } else {
-        for (; i < last; i += blockDim.x) r.feed(p, from[i], i);
+        for (int j = 0; j < V; j++) r.feed(p, b.at[j], i + step + j);
       }
+      if (i < behind) {
+        const piece a = *reinterpret_cast<const piece *>(from + i);
+#pragma unroll
+        for (int j = 0; j < V; j++) r.feed(p, a.at[j], i + j);
+      }
+      if (behind + int(threadIdx.x) < length)
+        r.feed(p, from[behind + threadIdx.x], behind + threadIdx.x);
     }
-    join_row<R>(p);
-    if (threadIdx.x == 0 && row < s.kept) {
-      if (partial)
-        partial[row * gridDim.y + blockIdx.y] = p;
-      else
-        r.finish(p, s.reduced, row, out.at);
-    }
+    typename R::part whole = R::close(p, job.begin());
+    join_row<R>(whole);
+    if (threadIdx.x == 0 && row < s.kept) job.deliver(r, whole, row, s);
   }
 }
 
-// Thread x: a column; threads of one x share its rows. blockDim = (32, 16).
-template <class R, class S>
+// A thread has V neighbouring columns; those of one x share their rows. blockDim = (32, 16).
+template <class R, class S, int V>
 __global__ void __launch_bounds__(512)
-    reduce_columns_kernel(R r, const S *x, const __grid_constant__ reduce_space s,
-                          typename R::part *partial, outputs out, int64_t per_split) {
-  __shared__ typename R::part held[16][33];
-  for (int64_t first = int64_t(blockIdx.x) * 32; first < s.kept;
-       first += int64_t(gridDim.x) * 32) {
-    const int64_t column = first + threadIdx.x;
-    typename R::part p = R::none();
+    reduce_columns_kernel(const __grid_constant__ reduce_job<R> job, const S *x,
+                          const __grid_constant__ reduce_space s) {
+  struct alignas(sizeof(S) * V) piece {
+    S at[V];
+  };
+  __shared__ typename R::part held[16][V][32];
+  for (int64_t first = int64_t(blockIdx.x) * 32 * V; first < s.kept;
+       first += int64_t(gridDim.x) * 32 * V) {
+    const int64_t column = first + threadIdx.x * V;
+    R r[V];
+    typename R::local p[V];
+#pragma unroll
+    for (int k = 0; k < V; k++) r[k] = job.r, p[k] = R::none();
     if (column < s.kept) {
       int64_t base;
       seek(s.kept_at, column, &base);
       const S *from = x + base;
-      r.begin(from[0]);
-      const int64_t begin = blockIdx.y * per_split;
-      const int64_t end = begin + per_split < s.reduced ? begin + per_split : s.reduced;
-      // neighbouring rows per thread row, so that threads' parts join in order
-      const int64_t each = (end - begin + blockDim.y - 1) / blockDim.y;
-      int64_t i = begin + threadIdx.y * each;
-      const int64_t stop = i + each < end ? i + each : end;
-      if (s.reduced_at.ndim == 1) {
-        const int64_t step = s.reduced_at.stride[0][0];
-        for (; i + 4 <= stop; i += 4) {
-          S v[4];
 #pragma unroll
-          for (int j = 0; j < 4; j++) v[j] = from[(i + j) * step];
+      for (int k = 0; k < V; k++) r[k].begin(from[k]);
+      const int64_t begin = job.begin();
+      const int length = job.length(s);
+      int i = threadIdx.y;
+      if (s.reduced_at.ndim <= 1) {
+        const int64_t step = s.reduced_at.ndim ? s.reduced_at.stride[0][0] : 0;
+        from += begin * step;
+        for (; i + 48 < length; i += 64) {
+          piece v[4];
 #pragma unroll
-          for (int j = 0; j < 4; j++) r.feed(p, v[j], i + j);
+          for (int j = 0; j < 4; j++)
+            v[j] = *reinterpret_cast<const piece *>(from + (i + 16 * j) * step);
+#pragma unroll
+          for (int j = 0; j < 4; j++)
+#pragma unroll
+            for (int k = 0; k < V; k++) r[k].feed(p[k], v[j].at[k], i + 16 * j);
         }
-        for (; i < stop; i++) r.feed(p, from[i * step], i);
+        for (; i < length; i += 16) {
+          const piece v = *reinterpret_cast<const piece *>(from + i * step);
+#pragma unroll
+          for (int k = 0; k < V; k++) r[k].feed(p[k], v.at[k], i);
+        }
       } else {
-        for (; i < stop; i++) {
+        for (; i < length; i += 16) {
           int64_t offset;
-          seek(s.reduced_at, i, &offset);
-          r.feed(p, from[offset], i);
+          seek(s.reduced_at, begin + i, &offset);
+          const piece v = *reinterpret_cast<const piece *>(from + offset);
+#pragma unroll
+          for (int k = 0; k < V; k++) r[k].feed(p[k], v.at[k], i);
         }
       }
     }
-    held[threadIdx.y][threadIdx.x] = p;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+      held[threadIdx.y][k][threadIdx.x] = R::close(p[k], job.begin());
     __syncthreads();
-    if (threadIdx.y == 0 && column < s.kept) {
-      for (int y = 1; y < int(blockDim.y); y++) R::join(p, held[y][threadIdx.x]);
-      if (partial)
-        partial[column * gridDim.y + blockIdx.y] = p;
-      else
-        r.finish(p, s.reduced, column, out.at);
+    // thread rows 0 .. V - 1 have a column of each x
+    if (threadIdx.y < V && column < s.kept) {
+      typename R::part whole = held[0][threadIdx.y][threadIdx.x];
+      for (int y = 1; y < 16; y++) R::join(whole, held[y][threadIdx.y][threadIdx.x]);
+#pragma unroll
+      for (int k = 0; k < V; k++)
+        if (int(threadIdx.y) == k) job.deliver(r[k], whole, column + k, s);
     }
     __syncthreads();
   }
@@ -153,59 +202,53 @@ __global__ void __launch_bounds__(512)
 // Rows whose elements lie anywhere.
 template <class R, class S>
 __global__ void __launch_bounds__(512)
-    reduce_strided_kernel(R r, const S *x, const __grid_constant__ reduce_space s,
-                          typename R::part *partial, outputs out, int64_t per_split) {
+    reduce_strided_kernel(const __grid_constant__ reduce_job<R> job, const S *x,
+                          const __grid_constant__ reduce_space s) {
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
        row - threadIdx.y < s.kept; row += int64_t(gridDim.x) * blockDim.y) {
-    typename R::part p = R::none();
+    R r = job.r;
+    typename R::local p = R::none();
     if (row < s.kept) {
       int64_t base;
       seek(s.kept_at, row, &base);
       const S *from = x + base;
       r.begin(from[0]);
-      const int64_t first = blockIdx.y * per_split;
-      const int64_t last =
-          first + per_split < s.reduced ? first + per_split : s.reduced;
-      for (int64_t i = first + threadIdx.x; i < last; i += blockDim.x) {
+      for (int i = threadIdx.x; i < job.length(s); i += blockDim.x) {
         int64_t offset;
-        seek(s.reduced_at, i, &offset);
+        seek(s.reduced_at, job.begin() + i, &offset);
         r.feed(p, from[offset], i);
       }
     }
-    join_row<R>(p);
-    if (threadIdx.x == 0 && row < s.kept) {
-      if (partial)
-        partial[row * gridDim.y + blockIdx.y] = p;
-      else
-        r.finish(p, s.reduced, row, out.at);
-    }
+    typename R::part whole = R::close(p, job.begin());
+    join_row<R>(whole);
+    if (threadIdx.x == 0 && row < s.kept) job.deliver(r, whole, row, s);
   }
 }
 
 // Joins the splits of each row, a warp a row.
 template <class R, class S>
 __global__ void __launch_bounds__(256)
-    reduce_join_kernel(R r, const S *x, const __grid_constant__ reduce_space s,
-                       const typename R::part *partial, int splits, outputs out) {
+    reduce_join_kernel(const __grid_constant__ reduce_job<R> job, const S *x,
+                       const __grid_constant__ reduce_space s, int splits) {
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < s.kept;
        row += int64_t(gridDim.x) * blockDim.y) {
+    R r = job.r;
     int64_t base;
     seek(s.kept_at, row, &base);
     r.begin(x[base]);
-    const int each = (splits + 31) / 32;
-    typename R::part p = R::none();
-    for (int i = threadIdx.x * each; i < (int(threadIdx.x) + 1) * each && i < splits;
-         i++)
-      R::join(p, partial[row * splits + i]);
+    const int each = (splits + 31) / 32, first = threadIdx.x * each;
+    typename R::part p = R::close(R::none(), 0);
+    for (int i = first; i < first + each && i < splits; i++)
+      R::join(p, job.partial[row * splits + i]);
     join_warp<R>(p);
-    if (threadIdx.x == 0) r.finish(p, s.reduced, row, out.at);
+    if (threadIdx.x == 0) r.finish(p, s.reduced, row, job.out.at);
   }
 }
 
 // Results of nothing: what finish makes of no elements.
 template <class R> __global__ void reduce_empty_kernel(R r, int64_t kept, outputs out) {
   const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  if (i < kept) r.finish(R::none(), 0, i, out.at);
+  if (i < kept) r.finish(R::close(R::none(), 0), 0, i, out.at);
 }
 
 // ---- host side ------------------------------------------------------------------------
@@ -239,12 +282,26 @@ struct reduce_shape {
   enum { rows, columns, strided } walk;
   dim3 block;
   unsigned grid;
-  int splits;
+  int splits, width; // columns a thread
   int64_t per_split;
 };
 
+// May a thread read `width` neighbouring columns at once?
+inline bool columns_aligned(const mt_view *x, const reduce_space &s, int width) {
+  if (reinterpret_cast<uintptr_t>(x->data) % size_t(width * dtype_size(x->dtype)))
+    return false;
+  if (s.kept_at.size[0] % width) return false;
+  for (int d = 1; d < s.kept_at.ndim; d++)
+    if (s.kept_at.stride[0][d] % width) return false;
+  for (int d = 0; d < s.reduced_at.ndim; d++)
+    if (s.reduced_at.stride[0][d] % width) return false;
+  return true;
+}
+
+constexpr int columns_width(int64_t size) { return size > 4 ? 2 : 4; }
+
 // Threads a row, rows a block, blocks a row: enough blocks to fill the device.
-inline reduce_shape choose_shape(const reduce_space &s, int device) {
+inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int device) {
   reduce_shape c;
   const int64_t busy = int64_t(multiprocessors(device)) * 8; // blocks
   const int64_t stride = s.reduced_at.ndim > 0 ? s.reduced_at.stride[0][0] : 1;
@@ -256,9 +313,12 @@ inline reduce_shape choose_shape(const reduce_space &s, int device) {
     c.walk = reduce_shape::strided;
   int64_t least; // elements that a block should have
   int64_t blocks;
+  c.width = 1;
   if (c.walk == reduce_shape::columns) {
+    const int width = columns_width(dtype_size(x->dtype));
+    if (s.kept >= 32 * width && columns_aligned(x, s, width)) c.width = width;
     c.block = dim3(32, 16);
-    blocks = (s.kept + 31) / 32;
+    blocks = (s.kept + 32 * c.width - 1) / (32 * c.width);
     least = 64;
   } else {
     unsigned threads = 512;
@@ -273,7 +333,8 @@ inline reduce_shape choose_shape(const reduce_space &s, int device) {
   if (splits < 1) splits = 1;
   if (splits > 1024) splits = 1024;
   c.per_split = (s.reduced + splits - 1) / splits;
-  c.per_split = (c.per_split + 15) / 16 * 16; // pieces stay aligned
+  c.per_split = (c.per_split + 15) / 16 * 16;       // pieces stay aligned
+  if (c.per_split > 1 << 30) c.per_split = 1 << 30; // positions in one fit 32 bits
   c.splits = int((s.reduced + c.per_split - 1) / c.per_split);
   if (c.splits < 1) c.splits = 1;
   c.grid = unsigned(blocks < INT32_MAX ? (blocks > 0 ? blocks : 1) : INT32_MAX);
@@ -283,60 +344,43 @@ inline reduce_shape choose_shape(const reduce_space &s, int device) {
 template <class R> size_t reduce_scratch(const mt_view *x, uint32_t dims, int device) {
   const reduce_space s = make_reduce_space(x, dims);
   if (s.kept == 0 || s.reduced == 0) return 0;
-  const reduce_shape c = choose_shape(s, device);
+  const reduce_shape c = choose_shape(x, s, device);
   return c.splits > 1 ? size_t(s.kept) * size_t(c.splits) * sizeof(typename R::part)
                       : 0;
-}
-
-// Every row begins at a multiple of V elements.
-inline bool rows_aligned(const mt_view *x, const reduce_space &s, int V) {
-  if (reinterpret_cast<uintptr_t>(x->data) % 16) return false;
-  for (int d = 0; d < s.kept_at.ndim; d++)
-    if (s.kept_at.stride[0][d] % V) return false;
-  return true;
 }
 
 template <class R, class S>
 mt_status launch_reduce(const mt_call *call, const R &r, const mt_view *x,
                         uint32_t dims, void *first, void *second = nullptr) {
-  constexpr int V = 16 / int(sizeof(S));
+  constexpr int width = columns_width(sizeof(S));
   const reduce_space s = make_reduce_space(x, dims);
   const cudaStream_t stream = stream_of(call);
-  const outputs out = {{first, second}};
+  reduce_job<R> job = {r, nullptr, {{first, second}}, 0};
   if (s.kept == 0) return MT_OK;
   if (s.reduced == 0) {
     reduce_empty_kernel<<<unsigned((s.kept + 255) / 256), 256, 0, stream>>>(r, s.kept,
-                                                                            out);
+                                                                            job.out);
     return launched();
   }
-  const reduce_shape c = choose_shape(s, call->device);
+  const reduce_shape c = choose_shape(x, s, call->device);
   const S *from = reinterpret_cast<const S *>(x->data);
   const dim3 grid(c.grid, unsigned(c.splits));
-  auto *partial =
-      c.splits > 1 ? static_cast<typename R::part *>(call->scratch) : nullptr;
-  switch (c.walk) {
-  case reduce_shape::rows:
-    if (V > 1 && rows_aligned(x, s, V))
-      reduce_rows_kernel<R, S, V>
-          <<<grid, c.block, 0, stream>>>(r, from, s, partial, out, c.per_split);
-    else
-      reduce_rows_kernel<R, S, 1>
-          <<<grid, c.block, 0, stream>>>(r, from, s, partial, out, c.per_split);
-    break;
-  case reduce_shape::columns:
-    reduce_columns_kernel<R, S>
-        <<<grid, c.block, 0, stream>>>(r, from, s, partial, out, c.per_split);
-    break;
-  default:
-    reduce_strided_kernel<R, S>
-        <<<grid, c.block, 0, stream>>>(r, from, s, partial, out, c.per_split);
-  }
-  if (!partial) return launched();
+  job.per_split = c.per_split;
+  if (c.splits > 1) job.partial = static_cast<typename R::part *>(call->scratch);
+  if (c.walk == reduce_shape::rows)
+    reduce_rows_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
+  else if (c.walk == reduce_shape::strided)
+    reduce_strided_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
+  else if (c.width == width)
+    reduce_columns_kernel<R, S, width><<<grid, c.block, 0, stream>>>(job, from, s);
+  else
+    reduce_columns_kernel<R, S, 1><<<grid, c.block, 0, stream>>>(job, from, s);
+  if (!job.partial) return launched();
   if (const mt_status status = launched()) return status;
   const int64_t blocks = (s.kept + 7) / 8;
   reduce_join_kernel<R, S>
       <<<unsigned(blocks < 65535 ? blocks : 65535), dim3(32, 8), 0, stream>>>(
-          r, from, s, partial, c.splits, out);
+          job, from, s, c.splits);
   return launched();
 }
 

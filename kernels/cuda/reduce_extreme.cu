@@ -4,59 +4,81 @@
 
 namespace {
 
-template <class T> __device__ inline bool is_nan(T x) { return x != x; }
+// Small integers are compared as int, halves as float.
+template <class S> struct compared {
+  using type = typename std::conditional<std::is_integral<S>::value && sizeof(S) < 4,
+                                         int, compute_t<S>>::type;
+};
+template <class S> using compared_t = typename compared<S>::type;
 
-// Does b, which stands later, replace a? NaN wins over numbers; of ties the first stays.
-template <bool Most, class T> __device__ inline bool replaces(T a, T b) {
-  return (Most ? b > a : b < a) || (is_nan(b) && !is_nan(a));
+// What every element is at least (at most) as large (small) as.
+template <bool Most, class T> __device__ inline T worst() {
+  if constexpr (std::is_floating_point<T>::value)
+    return Most ? -T(INFINITY) : T(INFINITY);
+  else
+    return Most ? std::numeric_limits<T>::min() : std::numeric_limits<T>::max();
 }
 
+// Does b replace a? NaN wins over numbers; of ties the one that stood first stays.
+template <bool Most, class T> __device__ inline bool replaces(T a, T b) {
+  if constexpr (std::is_floating_point<T>::value)
+    return !(Most ? b <= a : b >= a) && a == a;
+  else
+    return Most ? b > a : b < a;
+}
+
+// at = -1: no element was better than worst().
+template <class T> struct found_here {
+  T value;
+  int at;
+};
 template <class T> struct found {
   T value;
-  int64_t at; // -1: nothing yet
+  uint32_t low; // of the position; two words, so that nothing is padded
+  int32_t high;
+  __device__ int64_t at() const { return int64_t(high) << 32 | low; }
 };
 
 // Index: 0 the value, 1 the position, 2 both.
 template <class S, bool Most, int Index> struct extreme_reducer {
-  using T = compute_t<S>;
+  using T = compared_t<S>;
+  using local = found_here<T>;
   using part = found<T>;
-  static __device__ part none() { return {T(0), -1}; }
+  static __device__ local none() { return {worst<Most, T>(), -1}; }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S s, int64_t i) {
+  __device__ void feed(local &p, S s, int i) {
     const T x = load_as<T>(s);
-    if (p.at < 0 || replaces<Most>(p.value, x)) p.value = x, p.at = i;
+    if (replaces<Most>(p.value, x)) p.value = x, p.at = i;
+  }
+  static __device__ part close(const local &p, int64_t base) {
+    const int64_t at = p.at < 0 ? -1 : base + p.at;
+    return {p.value, uint32_t(at), int32_t(at >> 32)};
   }
   static __device__ void join(part &p, const part &q) {
-    if (q.at < 0) return;
-    const bool tie =
-        !replaces<Most>(p.value, q.value) && !replaces<Most>(q.value, p.value);
-    if (p.at < 0 || replaces<Most>(p.value, q.value) || (tie && q.at < p.at)) p = q;
+    if (q.high < 0) return;
+    const bool tie = !replaces<Most>(p.value, q.value) &&
+                     !replaces<Most>(q.value, p.value) && p.high >= 0;
+    if (replaces<Most>(p.value, q.value) || (tie && q.at() < p.at())) p = q;
   }
   __device__ void finish(const part &p, int64_t, int64_t i, void *const *out) {
+    const int64_t at = p.high < 0 ? 1 : p.at() + 1; // all are worst(): the first
     if (Index != 1) static_cast<S *>(out[0])[i] = store_as<S>(p.value);
-    if (Index == 1) static_cast<int64_t *>(out[0])[i] = p.at + 1;
-    if (Index == 2) static_cast<int64_t *>(out[1])[i] = p.at + 1;
+    if (Index == 1) static_cast<int64_t *>(out[0])[i] = at;
+    if (Index == 2) static_cast<int64_t *>(out[1])[i] = at;
   }
 };
 
 // The value alone needs no positions: a smaller part, and fewer instructions.
-template <class S, bool Most> struct value_reducer {
-  using T = compute_t<S>;
-  struct part {
-    T value;
-    int some;
-  };
-  static __device__ part none() { return {T(0), 0}; }
+template <class S, bool Most> struct value_reducer : without_positions<compared_t<S>> {
+  using T = compared_t<S>;
+  static __device__ T none() { return worst<Most, T>(); }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S s, int64_t) {
-    const T x = load_as<T>(s);
-    if (!p.some || replaces<Most>(p.value, x)) p.value = x, p.some = 1;
+  __device__ void feed(T &p, S s, int) { join(p, load_as<T>(s)); }
+  static __device__ void join(T &p, const T &q) {
+    if (replaces<Most>(p, q)) p = q;
   }
-  static __device__ void join(part &p, const part &q) {
-    if (q.some && (!p.some || replaces<Most>(p.value, q.value))) p = q;
-  }
-  __device__ void finish(const part &p, int64_t, int64_t i, void *const *out) {
-    static_cast<S *>(out[0])[i] = store_as<S>(p.value);
+  __device__ void finish(const T &p, int64_t, int64_t i, void *const *out) {
+    static_cast<S *>(out[0])[i] = store_as<S>(p);
   }
 };
 

@@ -26,6 +26,21 @@ template <class T> __device__ inline void feed(maximum_sum<T> &m, T x) {
     m.sum += x == -T(INFINITY) ? T(0) : exp(x - m.largest);
 }
 
+// The same for N values at once: one change of the largest, N exponentials.
+template <class T, int N>
+__device__ inline void feed_all(maximum_sum<T> &m, const T (&x)[N]) {
+  T largest = m.largest;
+#pragma unroll
+  for (int i = 0; i < N; i++) largest = x[i] > largest ? x[i] : largest;
+  if (largest > m.largest) {
+    m.sum *= exp(m.largest - largest);
+    m.largest = largest;
+  }
+  const T shift = finite_or_0(m.largest);
+#pragma unroll
+  for (int i = 0; i < N; i++) m.sum += exp(x[i] - shift);
+}
+
 template <class T>
 __device__ inline maximum_sum<T> join(const maximum_sum<T> &a,
                                       const maximum_sum<T> &b) {
@@ -40,9 +55,9 @@ struct larger_fn {
   template <class T> __device__ T operator()(T a, T b) const { return larger(a, b); }
 };
 
-// Combine over the row's threads; held: one value a warp of the block.
+// Combine over the row's threads, whose warps are a power of 2; held: one value a warp.
 template <class T, class F> __device__ inline T row_combine(T x, F f) {
-  __shared__ T held[16];
+  __shared__ T held[32];
 #pragma unroll
   for (int step = 16; step > 0; step /= 2) x = f(x, __shfl_xor_sync(~0u, x, step));
   const int warps = blockDim.x / 32;
@@ -51,8 +66,9 @@ template <class T, class F> __device__ inline T row_combine(T x, F f) {
   __syncthreads();
   if (threadIdx.x % 32 == 0) held[base + threadIdx.x / 32] = x;
   __syncthreads();
-  x = held[base];
-  for (int w = 1; w < warps; w++) x = f(x, held[base + w]);
+  x = held[base + threadIdx.x % warps];
+  for (int step = warps / 2; step > 0; step /= 2)
+    x = f(x, __shfl_xor_sync(~0u, x, step));
   return x;
 }
 
@@ -71,7 +87,7 @@ struct row_shape {
   unsigned grid;
 };
 
-// Threads for rows of n elements, `per` a thread where that many threads exist.
+// Threads for rows of n elements, a power of 2, `per` a thread where that many exist.
 inline row_shape rows_of_blocks(int64_t rows, int64_t n, int per) {
   unsigned threads = 512;
   while (threads > 32 && int64_t(threads / 2) * per >= n) threads /= 2;

@@ -1,8 +1,7 @@
 // kernels/cuda/softmax.cu -- softmax and log_softmax along any dim, and their backward ops.
-// Rows that fit a block's registers are read once; longer ones twice, the first time with a
-// running maximum (Milakov and Gimelshein, arXiv 1805.02867).
-#include "kernels/cuda/elementwise.cuh"
-#include "kernels/cuda/row_sums.cuh"
+// Rows that fit on chip are read once; longer ones twice, the first time with a running
+// maximum (Milakov and Gimelshein, arXiv 1805.02867).
+#include "kernels/cuda/held_rows.cuh"
 
 namespace {
 
@@ -20,46 +19,95 @@ shape3 find_shape(const mt_view *x, const mt_attr *dim) {
   return s;
 }
 
-// A block a row. PER > 0: the row fits PER elements a thread and stays in registers.
-template <class S, int PER>
+// What a row's largest value and sum of exponentials make of an element.
+template <class T> struct row_scale {
+  T shift, log_sum, scale;
+  bool logarithm;
+  __device__ row_scale(const maximum_sum<T> &m, bool logarithm)
+      : shift(m.largest), log_sum(log(m.sum)), scale(T(1) / m.sum),
+        logarithm(logarithm) {}
+  __device__ T operator()(T x) const {
+    return logarithm ? x - shift - log_sum : exp(x - shift) * scale;
+  }
+};
+
+template <class S, int V>
 __global__ void __launch_bounds__(512)
-    softmax_rows_kernel(S *y, const S *x, shape3 s, bool logarithm) {
+    softmax_registers_kernel(S *y, const S *x, int64_t rows, int n, bool logarithm) {
   using T = compute_t<S>;
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < s.outer; row += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = row < s.outer;
-    const S *from = x + row * s.n;
-    S *to = y + row * s.n;
-    T held[PER > 0 ? PER : 1];
+       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
+    const bool here = row < rows;
+    register_row<S, V> held;
     maximum_sum<T> m = {-T(INFINITY), T(0)};
-    if constexpr (PER > 0) {
-#pragma unroll
-      for (int k = 0; k < PER; k++) {
-        const int64_t i = threadIdx.x + int64_t(k) * blockDim.x;
-        held[k] = here && i < s.n ? load_as<T>(from[i]) : -T(INFINITY);
-        m.largest = larger(m.largest, held[k]);
-      }
-      m.largest = row_largest(m.largest);
-#pragma unroll
-      for (int k = 0; k < PER; k++) m.sum += exp(held[k] - finite_or_0(m.largest));
-      m.sum = row_sum(m.sum);
-    } else {
-      for (int64_t i = threadIdx.x; here && i < s.n; i += blockDim.x)
-        feed(m, load_as<T>(from[i]));
-      m = row_join(m);
+    held.load(x + row * n, n, here, -T(INFINITY));
+    held.each(n, [&](T v, int) {
+      m.largest = larger(m.largest, v);
+      return v;
+    });
+    m.largest = row_largest(m.largest);
+    const T shift = finite_or_0(m.largest);
+    if (logarithm) {
+      held.each(n, [&](T v, int) {
+        m.sum += exp(v - shift);
+        return v;
+      });
+      const T log_sum = log(row_sum(m.sum));
+      held.each(n, [&](T v, int) { return v - m.largest - log_sum; });
+    } else { // each exponential once; a row of -inf alone gives 0 / 0
+      held.each(n, [&](T v, int) {
+        const T e = exp(v - shift);
+        m.sum += e;
+        return e;
+      });
+      const T scale = T(1) / row_sum(m.sum);
+      held.each(n, [&](T e, int) { return e * scale; });
     }
-    const T shift = m.largest, log_sum = log(m.sum), scale = T(1) / m.sum;
-    if (!here) continue;
-    for (int k = 0; PER == 0 || k < PER; k++) {
-      const int64_t i = threadIdx.x + int64_t(k) * blockDim.x;
-      if (i >= s.n) break;
-      T v;
-      if constexpr (PER > 0)
-        v = held[k];
-      else
-        v = load_as<T>(from[i]);
-      to[i] = store_as<S>(logarithm ? v - shift - log_sum : exp(v - shift) * scale);
-    }
+    if (here) held.store(y + row * n, n);
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(1024)
+    softmax_shared_kernel(S *y, const S *x, int64_t rows, int64_t n, bool logarithm) {
+  using T = compute_t<S>;
+  constexpr int V = shared_row<S>::V;
+  extern __shared__ uint4 room[];
+  const shared_row<S> held(room, n);
+  held.fetch_all(x + blockIdx.x * n);
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    maximum_sum<T> m = {-T(INFINITY), T(0)};
+    held.each([&](const pack<S, V> &p) {
+      T v[V];
+#pragma unroll
+      for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
+      feed_all(m, v);
+    });
+    const row_scale<T> f(row_join(m), logarithm);
+    const int64_t next = row + gridDim.x;
+    held.replace(y + row * n, next < rows ? x + next * n : nullptr,
+                 [&](const pack<S, V> &p, int) {
+                   pack<S, V> q;
+#pragma unroll
+                   for (int j = 0; j < V; j++)
+                     q.at[j] = store_as<S>(f(load_as<T>(p.at[j])));
+                   return q;
+                 });
+  }
+}
+
+// Rows that do not fit: a block of one row.
+template <class S>
+__global__ void __launch_bounds__(512)
+    softmax_online_kernel(S *y, const S *x, int64_t rows, int64_t n, bool logarithm) {
+  using T = compute_t<S>;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const S *from = x + row * n;
+    maximum_sum<T> m = {-T(INFINITY), T(0)};
+    feed_row(m, from, n);
+    const row_scale<T> f(row_join(m), logarithm);
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
+      y[row * n + i] = store_as<S>(f(load_as<T>(from[i])));
   }
 }
 
@@ -95,20 +143,48 @@ __device__ inline S backward_value(S y, S dy, compute_t<S> sum, bool logarithm) 
                                : load_as<T>(y) * (load_as<T>(dy) - sum));
 }
 
-template <class S>
+template <class S, int V>
 __global__ void __launch_bounds__(512)
-    softmax_backward_rows_kernel(S *dx, const S *y, const S *dy, shape3 s,
-                                 bool logarithm) {
+    softmax_backward_registers_kernel(S *dx, const S *y, const S *dy, int64_t rows,
+                                      int n, bool logarithm) {
   using T = compute_t<S>;
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < s.outer; row += int64_t(gridDim.x) * blockDim.y) {
-    const int64_t at = row * s.n;
-    const bool here = row < s.outer;
+       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
+    const bool here = row < rows;
+    register_row<S, V> a, b;
     T sum = 0;
-    for (int64_t i = threadIdx.x; here && i < s.n; i += blockDim.x)
+    a.load(y + row * n, n, here, T(0));
+    b.load(dy + row * n, n, here, T(0));
+#pragma unroll
+    for (int k = 0; k < a.pieces; k++)
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        sum += logarithm ? b.at[k][j] : a.at[k][j] * b.at[k][j];
+    sum = row_sum(sum);
+#pragma unroll
+    for (int k = 0; k < a.pieces; k++)
+      if (!a.beyond(k, n))
+#pragma unroll
+        for (int j = 0; j < V; j++)
+          a.at[k][j] = logarithm ? b.at[k][j] - exp(a.at[k][j]) * sum
+                                 : a.at[k][j] * (b.at[k][j] - sum);
+    if (here) a.store(dx + row * n, n);
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(512)
+    softmax_backward_rows_kernel(S *dx, const S *y, const S *dy, int64_t rows,
+                                 int64_t n, bool logarithm) {
+  using T = compute_t<S>;
+  for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const int64_t at = row * n;
+    T sum = 0;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
       sum += backward_term(y[at + i], dy[at + i], logarithm);
     sum = row_sum(sum);
-    for (int64_t i = threadIdx.x; here && i < s.n; i += blockDim.x)
+    for (int64_t i = threadIdx.x; i < n; i += blockDim.x)
       dx[at + i] = backward_value(y[at + i], dy[at + i], sum, logarithm);
   }
 }
@@ -147,13 +223,28 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
               y, from, s, Logarithm);
       return launched();
     }
-    const row_shape r = rows_of_blocks(s.outer, s.n, 8);
-    if (s.n <= int64_t(r.block.x) * 8)
-      softmax_rows_kernel<S, 8><<<r.grid, r.block, 0, stream>>>(y, from, s, Logarithm);
-    else if (s.n <= int64_t(r.block.x) * 32)
-      softmax_rows_kernel<S, 32><<<r.grid, r.block, 0, stream>>>(y, from, s, Logarithm);
+    using T = compute_t<S>;
+    constexpr int V = 16 / int(sizeof(S)), per = held_elements<T>;
+    const bool whole = whole_pieces(s.n, x->dtype, y, from);
+    const row_shape r = rows_of_blocks(s.outer, s.n, per);
+    held_shape h = {};
+    if (whole && s.n > 128 * per) {
+      if (const mt_status status = shared_rows(softmax_shared_kernel<S>, call->device,
+                                               s.outer, s.n, sizeof(S), &h))
+        return status;
+    }
+    if (h.threads)
+      softmax_shared_kernel<S>
+          <<<h.grid, h.threads, h.bytes, stream>>>(y, from, s.outer, s.n, Logarithm);
+    else if (s.n > 512 * per)
+      softmax_online_kernel<S>
+          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, s.n, Logarithm);
+    else if (whole)
+      softmax_registers_kernel<S, V>
+          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
     else
-      softmax_rows_kernel<S, 0><<<r.grid, r.block, 0, stream>>>(y, from, s, Logarithm);
+      softmax_registers_kernel<S, 1>
+          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
     return launched();
   });
 }
@@ -173,9 +264,17 @@ template <bool Logarithm> mt_status run_backward(const mt_call *call) {
           <<<blocks_for(s.outer * s.inner, 256, call->device), 256, 0, stream>>>(
               dx, a, b, s, Logarithm);
     else {
-      const row_shape r = rows_of_blocks(s.outer, s.n, 8);
-      softmax_backward_rows_kernel<S>
-          <<<r.grid, r.block, 0, stream>>>(dx, a, b, s, Logarithm);
+      constexpr int V = 16 / int(sizeof(S)), per = held_elements<compute_t<S>>;
+      const row_shape r = rows_of_blocks(s.outer, s.n, per);
+      if (s.n > 512 * per)
+        softmax_backward_rows_kernel<S>
+            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, s.n, Logarithm);
+      else if (whole_pieces(s.n, y->dtype, dx, a) && aligned16(b))
+        softmax_backward_registers_kernel<S, V>
+            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
+      else
+        softmax_backward_registers_kernel<S, 1>
+            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
     }
     return launched();
   });

@@ -1,0 +1,175 @@
+// kernels/cuda/held_rows.cuh -- rows kept on chip while they are walked more than once: in
+// registers, or in shared memory, where the next row arrives while this one is worked on.
+#ifndef MT_CUDA_HELD_ROWS_CUH
+#define MT_CUDA_HELD_ROWS_CUH
+
+#include <cuda_pipeline.h>
+#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/row_sums.cuh"
+
+// ---- registers --------------------------------------------------------------------------
+// Bytes of a row that a thread may hold, as computed with: 32 floats, 16 doubles.
+constexpr int held_bytes = 128;
+template <class T> constexpr int held_elements = held_bytes / int(sizeof(T));
+
+// A row of n elements of S over blockDim.x threads, V neighbours at a time; n % V == 0.
+template <class S, int V> struct register_row {
+  using T = compute_t<S>;
+  static constexpr int pieces = held_elements<T> / V;
+  T at[pieces][V];
+
+  __device__ static int position(int k) { return (k * blockDim.x + threadIdx.x) * V; }
+  // Is piece k beyond the row for all threads?
+  __device__ static bool beyond(int k, int n) { return int(k * blockDim.x) * V >= n; }
+
+  // Nothing is read unless `here`.
+  __device__ void load(const S *x, int n, bool here, T otherwise) {
+#pragma unroll
+    for (int k = 0; k < pieces; k++) {
+      pack<S, V> p;
+      const bool some = here && position(k) < n;
+      if (some) p = *reinterpret_cast<const pack<S, V> *>(x + position(k));
+#pragma unroll
+      for (int j = 0; j < V; j++) at[k][j] = some ? load_as<T>(p.at[j]) : otherwise;
+    }
+  }
+  // x = f(x, position) of each element
+  template <class F> __device__ void each(int n, F f) {
+#pragma unroll
+    for (int k = 0; k < pieces; k++)
+      if (!beyond(k, n))
+#pragma unroll
+        for (int j = 0; j < V; j++) at[k][j] = f(at[k][j], position(k) + j);
+  }
+  __device__ void store(S *y, int n) const {
+#pragma unroll
+    for (int k = 0; k < pieces; k++)
+      if (position(k) < n) {
+        pack<S, V> p;
+#pragma unroll
+        for (int j = 0; j < V; j++) p.at[j] = store_as<S>(at[k][j]);
+        *reinterpret_cast<pack<S, V> *>(y + position(k)) = p;
+      }
+  }
+};
+
+// ---- shared memory ----------------------------------------------------------------------
+// A row in `stages` parts, each copied asynchronously. A thread reads only what it copied
+// itself, so that no barrier is needed and a part may be replaced as soon as it was read.
+constexpr int stages = 4;
+
+template <class S> struct shared_row {
+  static constexpr int V = 16 / int(sizeof(S));
+  using piece = pack<S, V>;
+  piece *held;
+  int pieces, each_stage; // of the row; of a stage, for one thread
+
+  __device__ shared_row(void *room, int64_t n)
+      : held(static_cast<piece *>(room)), pieces(int(n / V)),
+        each_stage((pieces + stages * blockDim.x - 1) / (stages * blockDim.x)) {}
+
+  template <class F> __device__ void walk(int stage, F f) const {
+    const int first = stage * each_stage * blockDim.x + threadIdx.x;
+#pragma unroll 2
+    for (int k = 0; k < each_stage; k++) {
+      const int i = first + k * blockDim.x;
+      if (i < pieces) f(i);
+    }
+  }
+  // Begin to copy this stage of the row at x.
+  __device__ void fetch(int stage, const S *x) const {
+    walk(stage, [&](int i) {
+      __pipeline_memcpy_async(held + i, reinterpret_cast<const piece *>(x) + i, 16);
+    });
+    __pipeline_commit();
+  }
+  __device__ void fetch_all(const S *x) const {
+    for (int g = 0; g < stages; g++) fetch(g, x);
+  }
+  // f(piece) of each, in the order of arrival.
+  template <class F> __device__ void each(F f) const {
+#pragma unroll
+    for (int g = 0; g < stages; g++) {
+      __pipeline_wait_prior(stages - 1 - g);
+      asm volatile("" ::: "memory"); // no read before that
+      walk(g, [&](int i) { f(held[i]); });
+    }
+  }
+  // y = f(piece, position); behind it the row at `next`, if any, begins to arrive.
+  template <class F> __device__ void replace(S *y, const S *next, F f) const {
+#pragma unroll
+    for (int g = 0; g < stages; g++) {
+      walk(g, [&](int i) { reinterpret_cast<piece *>(y)[i] = f(held[i], i * V); });
+      if (next) fetch(g, next);
+    }
+  }
+};
+
+// ---- neither: rows of any length that are only walked -----------------------------------
+// All elements of the row at x, n of them, by the block's threads; four pieces of a thread
+// are under way at once.
+template <class S>
+__device__ inline void feed_row(maximum_sum<compute_t<S>> &m, const S *x, int64_t n) {
+  using T = compute_t<S>;
+  constexpr int V = 16 / int(sizeof(S)), U = 4;
+  const int gap = int(-reinterpret_cast<uintptr_t>(x) & 15) / int(sizeof(S));
+  const int64_t head = gap < n ? gap : n, step = int64_t(blockDim.x) * V;
+  const int64_t behind = head + (n - head) / V * V;
+  if (threadIdx.x < head) feed(m, load_as<T>(x[threadIdx.x]));
+  if (behind + threadIdx.x < n) feed(m, load_as<T>(x[behind + threadIdx.x]));
+  int64_t i = head + threadIdx.x * V;
+  for (; i + (U - 1) * step < behind; i += U * step) {
+    pack<S, V> p[U];
+    T v[U * V];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      p[u] = *reinterpret_cast<const pack<S, V> *>(x + i + u * step);
+#pragma unroll
+    for (int j = 0; j < U * V; j++) v[j] = load_as<T>(p[j / V].at[j % V]);
+    feed_all(m, v);
+  }
+  for (; i < behind; i += step) {
+    const pack<S, V> p = *reinterpret_cast<const pack<S, V> *>(x + i);
+    T v[V];
+#pragma unroll
+    for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
+    feed_all(m, v);
+  }
+}
+
+// ---- host side --------------------------------------------------------------------------
+
+// Rows of whole 16-byte pieces, each beginning at a multiple of 16?
+inline bool whole_pieces(int64_t n, mt_dtype d, const void *a, const void *b) {
+  return n * dtype_size(d) % 16 == 0 && aligned16(a) && aligned16(b);
+}
+
+// Blocks of a row each; threads = 0: a row does not fit.
+struct held_shape {
+  unsigned threads, grid;
+  size_t bytes; // of shared memory
+};
+
+// For a kernel that holds a row of n elements of `size` bytes in a shared_row.
+template <class K>
+mt_status shared_rows(K kernel, int device, int64_t rows, int64_t n, int64_t size,
+                      held_shape *h /* [out] */) {
+  int most = 0;
+  h->threads = 0;
+  CUDA_TRY(
+      cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  const int64_t bytes = n * size, reserved = 2048; // for sums over the block
+  if (bytes + reserved > most) return MT_OK;
+  h->bytes = size_t(bytes);
+  CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                most - int(reserved)));
+  const int64_t fit = most / (bytes + reserved);
+  h->threads = fit >= 4 ? 256 : fit >= 2 ? 512 : 1024;
+  const int64_t by_threads = 1024 / h->threads; // of 64 registers
+  const int64_t blocks =
+      int64_t(multiprocessors(device)) * (fit < by_threads ? fit : by_threads);
+  h->grid = unsigned(rows < blocks ? rows : blocks);
+  return MT_OK;
+}
+
+#endif
