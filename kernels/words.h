@@ -66,6 +66,18 @@ MT_VECTOR_2(hypot);
 #define MT_WORD_LIBM(T, s, word, function) \
   MT_WORD_FN T mt_##word##_##s(T x) { return function(x); }
 
+/* 1 / x; within 1 ulp on a GPU, where exact rounding costs ten instructions. */
+#ifdef __CUDACC__
+MT_WORD_FN float mt_inv_f32(float x) {
+  float y;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+#else
+MT_WORD_FN float mt_inv_f32(float x) { return 1 / x; }
+#endif
+MT_WORD_FN double mt_inv_f64(double x) { return 1 / x; }
+
 #define MT_WORDS_FLOAT(T, s, f)                                                 \
   MT_WORDS_ALL(T, s)                                                            \
   MT_WORD_LIBM(T, s, abs, fabs##f)                                              \
@@ -103,7 +115,7 @@ MT_VECTOR_2(hypot);
   MT_WORD_FN T mt_floordiv_##s(T a, T b) { return floor##f(a / b); }            \
   MT_WORD_FN int mt_isinf_##s(T x) { return fabs##f(x) == (T)INFINITY; }        \
   MT_WORD_FN int mt_isfinite_##s(T x) { return fabs##f(x) < (T)INFINITY; }      \
-  MT_WORD_FN T mt_sigmoid_##s(T x) { return 1 / (1 + exp##f(-x)); }             \
+  MT_WORD_FN T mt_sigmoid_##s(T x) { return mt_inv_##s(1 + exp##f(-x)); }       \
   MT_WORD_FN T mt_softplus_##s(T x, T beta, T threshold) {                      \
     const T t = beta * x;                                                       \
     return t > threshold ? x : log1p##f(exp##f(t > threshold ? 0 : t)) / beta;  \

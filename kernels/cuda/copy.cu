@@ -39,7 +39,7 @@ template <class To, class From> struct convert_fn {
 // ---- tiles ------------------------------------------------------------------------------
 // dst runs along its dim 0 and src along its dim `across`: a tile of both goes through
 // shared memory, so that both sides are read and written in runs. Dims: the space's, with
-// 0 and `across` cut into tiles and the others counted by blockIdx.z.
+// 0 and `across` cut into tiles and the others counted by blockIdx.y.
 constexpr int tile = 64;
 
 struct tile_arguments {
@@ -50,12 +50,14 @@ struct tile_arguments {
   int64_t size[MT_MAX_DIMS], dst[MT_MAX_DIMS], src[MT_MAX_DIMS];
 };
 
-// blockDim = (32, 8). S: an unsigned integer of the element's size.
-template <class S>
+// S: an unsigned integer of the element's size; V elements are read and written at once.
+template <class S, int V>
 __global__ void __launch_bounds__(256)
     transpose_tile_kernel(S *out, const S *in,
                           const __grid_constant__ tile_arguments a) {
+  constexpr int wide = tile / V, high = 256 / wide; // threads along a run, runs at once
   __shared__ S held[tile][tile + (sizeof(S) >= 4 ? 1 : 4 / sizeof(S))];
+  const int tx = threadIdx.x % wide * V, ty = threadIdx.x / wide;
   const int64_t across_tiles = (a.size_across + tile - 1) / tile;
   const int64_t tiles = (a.size_0 + tile - 1) / tile * across_tiles;
   for (int64_t z = blockIdx.y; z < a.others; z += gridDim.y) {
@@ -69,30 +71,43 @@ __global__ void __launch_bounds__(256)
     }
     for (int64_t t = blockIdx.x; t < tiles; t += gridDim.x) {
       const int64_t x0 = t / across_tiles * tile, y0 = t % across_tiles * tile;
+      pack<S, V> p[tile / high];
 #pragma unroll
-      for (int j = 0; j < tile; j += 8) { // rows of dim 0, each a run of src
-        const int64_t x = x0 + j + threadIdx.y;
-#pragma unroll
-        for (int i = 0; i < tile; i += 32) {
-          const int64_t y = y0 + i + threadIdx.x;
-          if (x < a.size_0 && y < a.size_across)
-            held[j + threadIdx.y][i + threadIdx.x] = src[x * a.src_0 + y];
-        }
+      for (int j = 0; j < tile / high; j++) { // a position in dim 0 is a run of src
+        const int64_t x = x0 + j * high + ty, y = y0 + tx;
+        if (x < a.size_0 && y < a.size_across)
+          p[j] = *reinterpret_cast<const pack<S, V> *>(src + x * a.src_0 + y);
       }
+#pragma unroll
+      for (int j = 0; j < tile / high; j++)
+#pragma unroll
+        for (int i = 0; i < V; i++) held[j * high + ty][tx + i] = p[j].at[i];
       __syncthreads();
 #pragma unroll
-      for (int j = 0; j < tile; j += 8) {
-        const int64_t y = y0 + j + threadIdx.y;
+      for (int j = 0; j < tile / high; j++) {
+        const int64_t x = x0 + tx, y = y0 + j * high + ty;
+        pack<S, V> q;
 #pragma unroll
-        for (int i = 0; i < tile; i += 32) {
-          const int64_t x = x0 + i + threadIdx.x;
-          if (x < a.size_0 && y < a.size_across)
-            dst[y * a.dst_across + x] = held[i + threadIdx.x][j + threadIdx.y];
-        }
+        for (int i = 0; i < V; i++) q.at[i] = held[tx + i][j * high + ty];
+        if (x < a.size_0 && y < a.size_across)
+          *reinterpret_cast<pack<S, V> *>(dst + y * a.dst_across + x) = q;
       }
       __syncthreads();
     }
   }
+}
+
+// May both sides be taken V elements at a time?
+template <class S, int V>
+bool tiles_aligned(const tile_arguments &a, const void *out, const void *in) {
+  if ((reinterpret_cast<uintptr_t>(out) | reinterpret_cast<uintptr_t>(in)) %
+      (V * sizeof(S)))
+    return false;
+  if (a.size_0 % V || a.size_across % V || a.src_0 % V || a.dst_across % V)
+    return false;
+  for (int d = 0; d < a.nothers; d++)
+    if (a.src[d] % V || a.dst[d] % V) return false;
+  return true;
 }
 
 // Is this a copy whose sides run along different dims?
@@ -122,8 +137,13 @@ mt_status launch_tiles(const mt_call *call, const mt_view *out, const mt_view *i
       (a.size_0 + tile - 1) / tile * ((a.size_across + tile - 1) / tile);
   const dim3 grid(unsigned(tiles < 1 << 20 ? tiles : 1 << 20),
                   unsigned(a.others < 65535 ? a.others : 65535));
-  transpose_tile_kernel<S><<<grid, dim3(32, 8), 0, stream_of(call)>>>(
-      reinterpret_cast<S *>(out->data), reinterpret_cast<const S *>(in->data), a);
+  constexpr int V = sizeof(S) == 8 ? 2 : 4;
+  S *to = reinterpret_cast<S *>(out->data);
+  const S *from = reinterpret_cast<const S *>(in->data);
+  if (tiles_aligned<S, V>(a, to, from))
+    transpose_tile_kernel<S, V><<<grid, 256, 0, stream_of(call)>>>(to, from, a);
+  else
+    transpose_tile_kernel<S, 1><<<grid, 256, 0, stream_of(call)>>>(to, from, a);
   return launched();
 }
 

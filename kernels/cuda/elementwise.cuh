@@ -53,55 +53,68 @@ __device__ inline void check_divisor(const typename F::type *v, int64_t position
     if (v[1] == 0) fault_set(fault, F::op, position, 0, 1, 0);
 }
 
-// blockDim = (vectors, rows); each thread makes V neighbours of one row at a time.
-template <class F, class S, int V>
-__global__ void __launch_bounds__(256) rows_kernel(row_arguments<F, S> a) {
+// blockDim = (pieces, rows); a thread has U pieces of V neighbours, blockDim.x pieces apart,
+// of a row at a time, all of them read before the first is worked on.
+template <class F, class S, int V, int U>
+__global__ void __launch_bounds__(256)
+    rows_kernel(const __grid_constant__ row_arguments<F, S> a) {
   using T = typename F::type;
   using O = typename F::template stored<S>;
   constexpr int N = F::inputs;
-  const int64_t first = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  const int64_t across = int64_t(gridDim.x) * blockDim.x * V;
+  const int apart = blockDim.x * V;
+  const int64_t across = int64_t(gridDim.x) * apart * U;
   for (int64_t r = int64_t(blockIdx.y) * blockDim.y + threadIdx.y; r < a.rows;
        r += int64_t(gridDim.y) * blockDim.y) {
-    for (int64_t c = first; c < a.columns; c += across) {
-      pack<S, V> in[N];
-      const bool whole = c + V <= a.columns;
+    O *to = a.out + r * a.out_row;
+    for (int64_t c = int64_t(blockIdx.x) * apart * U + threadIdx.x * V; c < a.columns;
+         c += across) {
+      pack<S, V> in[U][N];
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+        const int64_t at = c + u * apart;
+        if (at + V > a.columns) continue;
+#pragma unroll
+        for (int k = 0; k < N; k++) {
+          const operand<T, S> &q = a.in[k];
+          if (!q.p) continue;
+          const S *p = q.p + r * q.row;
+          if (q.step)
+            in[u][k] = *reinterpret_cast<const pack<S, V> *>(p + at);
+          else {
+            const S one = *p;
+#pragma unroll
+            for (int i = 0; i < V; i++) in[u][k].at[i] = one;
+          }
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < U; u++) {
+        const int64_t at = c + u * apart;
+        if (at + V > a.columns) continue;
+        pack<O, V> out;
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+          T v[N];
+#pragma unroll
+          for (int k = 0; k < N; k++)
+            v[k] = a.in[k].p ? load_as<T>(in[u][k].at[i]) : a.in[k].value;
+          check_divisor<F>(v, r * a.columns + at + i, a.fault);
+          out.at[i] = store_as<O>(F::run(v, a.attr.at));
+        }
+        *reinterpret_cast<pack<O, V> *>(to + at) = out;
+      }
+    }
+    // what is less than a piece: an element a thread
+    const int64_t at = a.columns / V * V + threadIdx.x;
+    if (blockIdx.x == 0 && at < a.columns) {
+      T v[N];
 #pragma unroll
       for (int k = 0; k < N; k++) {
         const operand<T, S> &q = a.in[k];
-        if (!q.p) continue;
-        const S *p = q.p + r * q.row + (q.step ? c : 0);
-        if (!q.step) {
-          const S one = *p;
-#pragma unroll
-          for (int i = 0; i < V; i++) in[k].at[i] = one;
-        } else if (whole)
-          in[k] = *reinterpret_cast<const pack<S, V> *>(p);
-        else {
-#pragma unroll
-          for (int i = 0; i < V; i++)
-            if (c + i < a.columns) in[k].at[i] = p[i];
-        }
+        v[k] = q.p ? load_as<T>(q.p[r * q.row + (q.step ? at : 0)]) : q.value;
       }
-      pack<O, V> out;
-#pragma unroll
-      for (int i = 0; i < V; i++) {
-        if (!whole && c + i >= a.columns) break;
-        T v[N];
-#pragma unroll
-        for (int k = 0; k < N; k++)
-          v[k] = a.in[k].p ? load_as<T>(in[k].at[i]) : a.in[k].value;
-        check_divisor<F>(v, r * a.columns + c + i, a.fault);
-        out.at[i] = store_as<O>(F::run(v, a.attr.at));
-      }
-      O *p = a.out + r * a.out_row + c;
-      if (whole)
-        *reinterpret_cast<pack<O, V> *>(p) = out;
-      else {
-#pragma unroll
-        for (int i = 0; i < V; i++)
-          if (c + i < a.columns) p[i] = out.at[i];
-      }
+      check_divisor<F>(v, r * a.columns + at, a.fault);
+      to[at] = store_as<O>(F::run(v, a.attr.at));
     }
   }
 }
@@ -194,6 +207,7 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
   using T = typename F::type;
   using O = typename F::template stored<S>;
   constexpr int N = F::inputs, V = 16 / int(sizeof(S));
+  constexpr int U = N == 1 ? 2 : 1; // pieces a thread: one input alone keeps too few
   const mt_view *view[N + 1];
   view[0] = out;
   for (int k = 0; k < N; k++) view[k + 1] = in[k];
@@ -215,15 +229,15 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
                  s.ndim == 2 ? s.stride[k + 1][1] : 0, int(s.stride[k + 1][0]),
                  host ? host_value<T, S>(in[k]) : T(0)};
     }
-    const int64_t vectors = (a.columns + V - 1) / V;
+    const int64_t pieces = (a.columns + V - 1) / V;
     unsigned x = 256;
-    while (x > 1 && int64_t(x) / 2 >= vectors) x /= 2;
+    while (x > V && int64_t(x) / 2 >= pieces) x /= 2; // V threads for what is left over
     const dim3 block(x, 256 / x);
-    const int64_t across = (vectors + x - 1) / x,
+    const int64_t across = (pieces + x * U - 1) / (x * U),
                   down = (a.rows + block.y - 1) / block.y;
     const dim3 grid(unsigned(across < INT32_MAX ? across : INT32_MAX),
                     unsigned(down < 65535 ? down : 65535));
-    rows_kernel<F, S, V><<<grid, block, 0, stream>>>(a);
+    rows_kernel<F, S, V, U><<<grid, block, 0, stream>>>(a);
     return launched();
   }
   strided_arguments<F, S> a;

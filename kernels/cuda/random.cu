@@ -9,7 +9,7 @@ namespace {
 struct draw {
   uint64_t seed, position;
   double a, b; // lo and hi, mean and std, or p and the factor of what is kept
-  int bits;    // of a uniform float
+  float f[2];  // the same in float32
   int64_t low;
   uint64_t range; // 0: 2^64
 };
@@ -27,17 +27,20 @@ __device__ inline uint64_t word64(const uint32_t *w, int i) {
 // A maker gives the elements of one block: `many` of them, in the type `made`.
 template <class S> struct uniform_maker { // float32 and half types
   static constexpr int many = 4;
+  static constexpr int bits = std::is_same<S, __half>::value          ? 11
+                              : std::is_same<S, __nv_bfloat16>::value ? 8
+                                                                      : 24;
   using made = S;
   __device__ static void make(const draw &d, const uint32_t *w, int64_t, int64_t,
                               S *out) {
-    const float unit = exp2f(-float(d.bits)), lo = float(d.a), hi = float(d.b);
-    const float width = hi - lo;
+    constexpr float unit = 1.0f / float(1 << bits);
+    const float lo = d.f[0], hi = d.f[1], width = hi - lo;
+    const bool plain = lo == 0 && hi == 1; // u as it is
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const float y = __fadd_rn(
-          lo, __fmul_rn(__fmul_rn(float(w[i] >> (32 - d.bits)), unit), width));
-      S s = store_as<S>(y);
-      if (!(load_as<float>(s) < hi) && lo < hi) s = store_as<S>(lo);
+      const float u = __fmul_rn(float(int(w[i] >> (32 - bits))), unit);
+      S s = store_as<S>(plain ? u : __fadd_rn(lo, __fmul_rn(u, width)));
+      if (!plain && !(load_as<float>(s) < hi) && lo < hi) s = store_as<S>(lo);
       out[i] = s;
     }
   }
@@ -57,19 +60,26 @@ template <> struct uniform_maker<double> {
   }
 };
 
+__device__ inline float root(float x) { // within 1 ulp
+  float y;
+  asm("sqrt.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 template <class S> struct normal_maker {
   static constexpr int many = 4;
   using made = S;
   __device__ static void make(const draw &d, const uint32_t *w, int64_t, int64_t,
                               S *out) {
-    const float mean = float(d.a), std = float(d.b);
+    const float mean = d.f[0], std = d.f[1];
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       const float u = float(w[i]) * 0x1p-32f + 0x1p-33f;
-      const float t = float(int32_t(w[i + 1] >> 8)) * (6.2831853f * 0x1p-24f);
-      const float r = sqrtf(-2 * logf(u));
-      out[i] = store_as<S>(mean + std * (r * cosf(t)));
-      out[i + 1] = store_as<S>(mean + std * (r * sinf(t)));
+      const float r = root(-2 * logf(u));
+      float sine, cosine; // of 2 pi u', whose reduction is exact
+      sincospif(float(int(w[i + 1] >> 8)) * 0x1p-23f, &sine, &cosine);
+      out[i] = store_as<S>(mean + std * (r * cosine));
+      out[i + 1] = store_as<S>(mean + std * (r * sine));
     }
   }
 };
@@ -138,25 +148,28 @@ __global__ void __launch_bounds__(256)
     generate_kernel(draw d, typename M::made *out, const __grid_constant__ space<1> s) {
   using S = typename M::made;
   constexpr int N = M::many;
-  const bool plain = s.ndim <= 1 && (s.ndim == 0 || s.stride[0][0] == 1);
   const int64_t blocks = (s.numel + N - 1) / N, step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t q = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; q < blocks;
-       q += step) {
+  const bool plain = s.ndim <= 1 && (s.ndim == 0 || s.stride[0][0] == 1) &&
+                     reinterpret_cast<uintptr_t>(out) % sizeof(pack<S, N>) == 0;
+  const int64_t whole = plain ? s.numel / N : 0;
+  int64_t q = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  for (; q < whole; q += step) {
     uint32_t w[4];
     pack<S, N> made;
     mt_philox(d.seed, d.position, uint64_t(q), w);
     M::make(d, w, q, s.numel, made.at);
-    const int64_t first = q * N;
-    if (plain && first + N <= s.numel &&
-        (reinterpret_cast<uintptr_t>(out) % sizeof made) == 0) {
-      *reinterpret_cast<pack<S, N> *>(out + first) = made;
-      continue;
-    }
+    reinterpret_cast<pack<S, N> *>(out)[q] = made;
+  }
+  for (; q < blocks; q += step) {
+    uint32_t w[4];
+    pack<S, N> made;
+    mt_philox(d.seed, d.position, uint64_t(q), w);
+    M::make(d, w, q, s.numel, made.at);
 #pragma unroll
     for (int i = 0; i < N; i++) {
-      if (first + i >= s.numel) break;
       int64_t offset;
-      seek(s, first + i, &offset);
+      if (q * N + i >= s.numel) break;
+      seek(s, q * N + i, &offset);
       out[offset] = made.at[i];
     }
   }
@@ -175,7 +188,7 @@ template <class M> mt_status launch_generate(const mt_call *call, const draw &d)
 mt_status run_uniform(const mt_call *call) {
   draw d = draw_of(call);
   d.a = call->attr[0].f, d.b = call->attr[1].f;
-  d.bits = call->out[0]->dtype == MT_F16 ? 11 : call->out[0]->dtype == MT_BF16 ? 8 : 24;
+  d.f[0] = float(d.a), d.f[1] = float(d.b);
   return with_float(call->out[0]->dtype, [&](auto t) {
     return launch_generate<uniform_maker<typename decltype(t)::type>>(call, d);
   });
@@ -184,6 +197,7 @@ mt_status run_uniform(const mt_call *call) {
 mt_status run_normal(const mt_call *call) {
   draw d = draw_of(call);
   d.a = call->attr[0].f, d.b = call->attr[1].f;
+  d.f[0] = float(d.a), d.f[1] = float(d.b);
   return with_float(call->out[0]->dtype, [&](auto t) {
     return launch_generate<normal_maker<typename decltype(t)::type>>(call, d);
   });
