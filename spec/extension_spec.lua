@@ -8,9 +8,8 @@ local function collect()
   collectgarbage()
 end
 
-local loaded
-local function extension()
-  if loaded then return loaded end
+-- The module's file.
+local function build()
   if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
   if shell.run("echo '#include <lauxlib.h>' | gcc -fsyntax-only -isystem "
     .. "/usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -xc -").code ~= 0 then
@@ -21,6 +20,13 @@ local function extension()
     .. "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 "
     .. "spec/support/extension.c -o " .. file)
   assert.equal(0, r.code, r.err)
+  return file
+end
+
+local loaded
+local function extension()
+  if loaded then return loaded end
+  local file = build()
   loaded = assert(package.loadlib(file, "luaopen_extension"))()
   os.remove(file)
   return loaded
@@ -83,5 +89,27 @@ describe("a C module", function()
       assert.is_false(ok)
       assert.truthy(err:find "tensor", err)
     end
+  end)
+
+  it("is caught where it writes beyond a block, with MYTENSOR_GUARD=1", function()
+    local file = build()
+    local r = shell.lua_run(([[
+      local mt = require "mytensor"
+      local extension = package.loadlib(%q, "luaopen_extension")()
+      local x, y = mt.zeros(3):relu(), mt.zeros(3):exp()
+      extension.spoil(x, -2)
+      extension.spoil(x, 12)
+      extension.spoil(x, 15)
+      extension.spoil(y, 11)
+      x:free()
+      y:free()
+      print(mt.memory_stats().overruns)
+    ]]):format(file), { env = "MYTENSOR_GUARD=1" })
+    os.remove(file)
+    assert.equal("1\n", r.out)
+    assert.equal("mytensor: guard: 1 bytes before a block of 12 bytes on cpu, made for relu, "
+      .. "were overwritten: offsets -2 to -2\n"
+      .. "mytensor: guard: 2 bytes behind a block of 12 bytes on cpu, made for relu, "
+      .. "were overwritten: offsets 12 to 15\n", r.err)
   end)
 end)

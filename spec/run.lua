@@ -184,15 +184,17 @@ for _, channel in ipairs { "failure", "error" } do
   end)
 end
 
--- Tensors and bytes that are alive on the CPU and the GPUs.
+-- Tensors and bytes that are alive on the CPU and the GPUs, and how many blocks were
+-- written beyond (MYTENSOR_GUARD=1).
 local function live()
   local s = mt.memory_stats "cpu"
-  local tensors, bytes = s.live_tensors, s.live_bytes
+  local tensors, bytes, overruns = s.live_tensors, s.live_bytes, s.overruns
   for i = 0, mt.cuda.device_count() - 1 do
     s = mt.cuda.memory_stats(i)
     tensors, bytes = tensors + s.live_tensors, bytes + s.live_bytes
+    overruns = overruns + s.overruns
   end
-  return tensors, bytes
+  return tensors, bytes, overruns
 end
 
 -- Run a file; its closures, which hold its tensors, are garbage when this returns.
@@ -215,13 +217,18 @@ local function run_file(path)
   current = path
   file_passed, file_skipped = 0, 0
   local before, t0 = failed, system.monotime()
+  local _, _, overruns_before = live()
   local globals = {}
   for k in next, _G do globals[k] = true end
   load_and_execute(path)
   for _ = 1, 2 do collectgarbage() end
-  local tensors, bytes = live()
+  local tensors, bytes, overruns = live()
   if tensors ~= 0 or bytes ~= 0 then
     report("(memory)", ("%d tensors and %d bytes are alive"):format(tensors, bytes))
+  end
+  if overruns ~= overruns_before then
+    report("(guard)", ("%d blocks were written beyond"):format(
+      overruns - overruns_before))
   end
   for k in next, _G do
     if not globals[k] then

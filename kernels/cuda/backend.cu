@@ -1,5 +1,6 @@
 // kernels/cuda/backend.cu -- the CUDA backend's tables: what the core finds here.
 #include "contract.h"
+#include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.cuh"
 
@@ -7,7 +8,6 @@
 // kernel file defines mt_cuda_<op>, and one that is missing is NULL here.
 extern const mt_entry *cuda_elementwise(mt_op op);
 extern const mt_entry *cuda_gradient(mt_op op);
-extern mt_status cuda_copy(const mt_call *call);
 extern mt_status cuda_many_sgd(const mt_call *call);
 extern mt_status cuda_many_adam(const mt_call *call);
 extern mt_status cuda_many_square_sum(const mt_call *call);

@@ -1,5 +1,6 @@
 // kernels/cuda/copy.cu -- copies between views of any strides and dtypes: rows of 16-byte
 // pieces, tiles through shared memory where dims change places, else element by element.
+#include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/elementwise.cuh"
 
 namespace {

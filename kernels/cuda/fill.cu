@@ -1,7 +1,6 @@
 // kernels/cuda/fill.cu -- constants and sequences: fill, _arange, _linspace.
+#include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/elementwise.cuh"
-
-mt_status cuda_copy(const mt_call *call);
 
 namespace {
 
@@ -75,10 +74,7 @@ mt_status run_fill(const mt_call *call) {
   mt_view src{};
   src.host = 1, src.dtype = out->dtype;
   src.data = reinterpret_cast<char *>(&pattern);
-  const mt_view *const in[1] = {&src};
-  mt_call copy = *call;
-  copy.nin = 1, copy.in = in;
-  return cuda_copy(&copy);
+  return copy_view(call, &src, out);
 }
 
 struct sequence {

@@ -3,19 +3,10 @@
 // writer of an element looks for what belongs to it, so that no atomics are needed, or
 // where that is too much work, positions are sorted first.
 #include <cub/device/device_radix_sort.cuh>
+#include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/positions.cuh"
 
-mt_status cuda_copy(const mt_call *call);
-
 namespace {
-
-mt_status copy_view(const mt_call *call, const mt_view *src, mt_view *dst) {
-  const mt_view *const in[1] = {src};
-  mt_view *const out[1] = {dst};
-  mt_call copy = *call;
-  copy.nin = copy.nout = 1, copy.in = in, copy.out = out;
-  return cuda_copy(&copy);
-}
 
 template <class F> mt_status for_bits(mt_dtype d, F f) {
   switch (dtype_size(d)) {

@@ -1,7 +1,6 @@
 // kernels/cuda/join.cu -- copies that choose, put together or turn round: where, cat, flip.
+#include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/elementwise.cuh"
-
-mt_status cuda_copy(const mt_call *call);
 
 namespace {
 
@@ -61,14 +60,6 @@ mt_status run_where(const mt_call *call) {
   case 4: return launch_where<uint32_t>(call, s);
   default: return launch_where<uint64_t>(call, s);
   }
-}
-
-mt_status copy_view(const mt_call *call, const mt_view *src, mt_view *dst) {
-  const mt_view *const in[1] = {src};
-  mt_view *const out[1] = {dst};
-  mt_call copy = *call;
-  copy.nin = copy.nout = 1, copy.in = in, copy.out = out;
-  return cuda_copy(&copy);
 }
 
 // Each input is copied to its slice of y.

@@ -22,7 +22,7 @@ static void set_integer(lua_State *L, const char *key, int64_t value) {
 
 void mtl_push_memory_stats(lua_State *L, mt_device device) {
   const mt_memory m = mt_memory_stats(device);
-  lua_createtable(L, 0, 7);
+  lua_createtable(L, 0, 8);
   set_integer(L, "live_tensors", m.live_tensors);
   set_integer(L, "live_bytes", m.live_bytes);
   set_integer(L, "cached_bytes", m.cached_bytes);
@@ -30,10 +30,12 @@ void mtl_push_memory_stats(lua_State *L, mt_device device) {
   set_integer(L, "allocations", m.allocations);
   set_integer(L, "frees", m.frees);
   set_integer(L, "limit_bytes", m.limit_bytes);
+  set_integer(L, "overruns", m.overruns);
 }
 
 /* mt.memory_stats([device]) -> table: live_tensors, live_bytes, cached_bytes (freed,
-** kept for reuse), peak_bytes, allocations, frees, limit_bytes */
+** kept for reuse), peak_bytes, allocations, frees, limit_bytes, overruns (freed blocks
+** around which something was overwritten; counted where MYTENSOR_GUARD=1) */
 static int mt_memory_stats_table(lua_State *L) {
   mtl_push_memory_stats(L, check_device(L, 1, "memory_stats"));
   return 1;

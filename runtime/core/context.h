@@ -32,7 +32,7 @@ const char *mt_context_close(mt_context *ctx);
 /* Counters of one device kind; the keys of mt.memory_stats(). */
 typedef struct mt_memory {
   int64_t live_tensors, live_bytes, cached_bytes, peak_bytes, allocations, frees,
-      limit_bytes;
+      limit_bytes, overruns; /* see guard.h */
 } mt_memory;
 mt_memory mt_memory_stats(mt_device device);
 void mt_memory_reset_peak(mt_device device);

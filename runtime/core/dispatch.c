@@ -2,6 +2,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/guard.h"
 #include "runtime/core/plan.h"
 
 #define INLINE_INPUTS 8
@@ -32,6 +33,7 @@ typedef struct run {
 static mt_status run_begin(run *r, mt_context *ctx, const mt_opinfo *op, int nin,
                            mt_tensor *const *in) {
   r->ctx = ctx, r->op = op, r->nin = nin, r->nout = 0, r->heap = NULL;
+  mt_guard_name(op->name);
   if (nin <= INLINE_INPUTS) {
     r->in = r->in_room, r->copy = r->copy_room;
     r->temporary = r->temporary_room, r->number = r->number_room;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/context.h"
+#include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/small.h"
 
@@ -158,8 +159,12 @@ static mt_status exhausted(mt_device device, size_t bytes) {
 
 /* One try on any device. */
 static void *take_on(mt_context *ctx, mt_device device, size_t bytes) {
-  if (device.kind == MT_CPU) return take(bytes);
-  return mt_gpu_take(device.index, ctx ? ctx->stream[device.index] : NULL, bytes);
+  const bool guarded = mt_guard_on();
+  const size_t room = guarded ? bytes + 2 * MT_GUARD_BYTES : bytes;
+  void *stream = device.kind == MT_CPU || !ctx ? NULL : ctx->stream[device.index];
+  void *p =
+      device.kind == MT_CPU ? take(room) : mt_gpu_take(device.index, stream, room);
+  return p && guarded ? mt_guard_arm(device, stream, p, bytes) : p;
 }
 
 mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void **p) {
@@ -220,6 +225,10 @@ static void give(void *p, size_t bytes) {
 
 void mt_block_free(mt_device device, void *p, size_t bytes) {
   if (!p) return;
+  if (mt_guard_on()) {
+    p = mt_guard_disarm(device, p, bytes);
+    bytes += 2 * MT_GUARD_BYTES;
+  }
   if (device.kind == MT_CPU)
     give(p, bytes);
   else
@@ -227,7 +236,8 @@ void mt_block_free(mt_device device, void *p, size_t bytes) {
 }
 
 void mt_block_used_on(mt_device device, void *p, void *stream) {
-  if (device.kind != MT_CPU && p) mt_gpu_used_on(device.index, p, stream);
+  if (device.kind == MT_CPU || !p) return;
+  mt_gpu_used_on(device.index, mt_guard_on() ? (char *)p - MT_GUARD_BYTES : p, stream);
 }
 
 /* The counters of a device, its lock held; unlocked by unlock. NULL: it is not there. */
@@ -274,6 +284,7 @@ mt_memory mt_memory_stats(mt_device device) {
     copy.live_tensors = __atomic_load_n(&gpu_tensors[device.index], __ATOMIC_RELAXED);
   }
   unlock(device);
+  copy.overruns = mt_guard_overruns(device);
   return copy;
 }
 

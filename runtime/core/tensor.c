@@ -1,5 +1,6 @@
 /* runtime/core/tensor.c -- making, sharing and releasing tensors and their storage. */
 #include "runtime/core/context.h"
+#include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/small.h"
 
@@ -119,7 +120,7 @@ mt_status mt_empty(mt_context *ctx, mt_dtype dtype, mt_device device, int ndim,
   *out = NULL;
   MT_TRY(mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel));
   const size_t bytes = (size_t)numel * mt_dtype_size(dtype);
-  if (device.kind == MT_CPU && bytes > 0 && bytes <= INLINE_BYTES)
+  if (device.kind == MT_CPU && bytes > 0 && bytes <= INLINE_BYTES && !mt_guard_on())
     MT_TRY(small_storage(ctx, bytes, &s));
   else
     MT_TRY(block_storage(ctx, device, bytes, &s));

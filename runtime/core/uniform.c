@@ -1,5 +1,6 @@
 /* runtime/core/uniform.c -- the commonest calls without a plan: elementwise ops on
 ** tensors of one dtype, shape and device, and numbers that do not promote. */
+#include "runtime/core/guard.h"
 #include "runtime/core/plan.h"
 
 /* Dtypes of numbers that leave a tensor of dtype as it is. */
@@ -74,6 +75,7 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
     seen[i] =
         in[i]->wrapped ? number_view(in[i], &x->v, &value[i], &number[i]) : &in[i]->v;
   if (device.kind != MT_CPU) mt_note_streams(ctx, nin, in, 1, out);
+  mt_guard_name(op->name);
   mt_tensor *y = out[0];
   if (!y) {
     *status = mt_empty(ctx, dtype, device, x->v.ndim, x->v.shape, &y);

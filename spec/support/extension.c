@@ -47,6 +47,14 @@ static int is_tensor(lua_State *L) {
   return 1;
 }
 
+/* extension.spoil(t, offset): a byte of t's memory, or of what lies beyond it, set to 7 */
+static int spoil(lua_State *L) {
+  mytensor_info x;
+  mytensor_get_api(L)->info(L, 1, &x);
+  ((char *)x.data)[luaL_checkinteger(L, 2)] = 7;
+  return 0;
+}
+
 /* extension.released(): how many blobs were given back */
 static int count_released(lua_State *L) {
   lua_pushinteger(L, released);
@@ -54,11 +62,9 @@ static int count_released(lua_State *L) {
 }
 
 int luaopen_extension(lua_State *L) {
-  static const luaL_Reg functions[] = {{"twice", twice},
-                                       {"blob", blob},
-                                       {"zeros", zeros},
-                                       {"is_tensor", is_tensor},
-                                       {"released", count_released},
+  static const luaL_Reg functions[] = {{"twice", twice}, {"blob", blob},
+                                       {"zeros", zeros}, {"is_tensor", is_tensor},
+                                       {"spoil", spoil}, {"released", count_released},
                                        {NULL, NULL}};
   luaL_newlib(L, functions);
   return 1;
