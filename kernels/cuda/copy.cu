@@ -31,7 +31,7 @@ template <class To, class From> __device__ inline To convert(From x) {
 
 template <class To, class From> struct convert_fn {
   using type = From;
-  template <class S> using stored = To;
+  using out = To;
   static constexpr int inputs = 1, op = MT_OP_neg; // no attributes
   static constexpr bool divides = false;
   static __device__ To run(const From *v, const From *) { return convert<To>(v[0]); }
@@ -156,25 +156,19 @@ mt_status copy_bits(const mt_call *call, const mt_view *out, const mt_view *in) 
   tile_arguments a;
   if (s.numel == 0) return MT_OK;
   if (!in->host && transposes(s, &a)) return launch_tiles<S>(call, out, in, a);
-  return launch_elementwise<convert_fn<S, S>, S>(call, out, &in);
+  return launch_elementwise<convert_fn<S, S>, S>(call, out, &in, in->dtype);
 }
 
-template <class From>
-mt_status copy_from(const mt_call *call, const mt_view *out, const mt_view *in) {
-  using C = compute_t<From>;
-  switch (out->dtype) {
-  case MT_F32: return launch_elementwise<convert_fn<float, C>, From>(call, out, &in);
-  case MT_F64: return launch_elementwise<convert_fn<double, C>, From>(call, out, &in);
-  case MT_F16: return launch_elementwise<convert_fn<__half, C>, From>(call, out, &in);
-  case MT_BF16:
-    return launch_elementwise<convert_fn<__nv_bfloat16, C>, From>(call, out, &in);
-  case MT_I64: return launch_elementwise<convert_fn<int64_t, C>, From>(call, out, &in);
-  case MT_I32: return launch_elementwise<convert_fn<int32_t, C>, From>(call, out, &in);
-  case MT_I16: return launch_elementwise<convert_fn<int16_t, C>, From>(call, out, &in);
-  case MT_I8: return launch_elementwise<convert_fn<int8_t, C>, From>(call, out, &in);
-  case MT_U8: return launch_elementwise<convert_fn<uint8_t, C>, From>(call, out, &in);
-  default: return launch_elementwise<convert_fn<truth, C>, From>(call, out, &in);
-  }
+template <class To>
+mt_status copy_to(const mt_call *call, const mt_view *out, const mt_view *in) {
+  const mt_dtype d = in->dtype;
+  if (d == MT_BOOL)
+    return launch_elementwise<convert_fn<To, uint8_t>, uint8_t>(call, out, &in, d);
+  if (MT_IS_FLOAT(d))
+    return launch_float<convert_fn<To, float>, convert_fn<To, double>>(call, out, &in,
+                                                                       d);
+  return launch_int<convert_fn<To, int64_t>, convert_fn<To, int32_t>>(call, out, &in,
+                                                                      d);
 }
 
 mt_status copy_same(const mt_call *call, const mt_view *out, const mt_view *in) {
@@ -199,9 +193,9 @@ mt_status cuda_copy(const mt_call *call) {
   const mt_view *in = call->in[0], *out = call->out[0];
   if (numel(out) == 0) return MT_OK;
   if (in->dtype == out->dtype) return copy_same(call, out, in);
-  if (in->dtype == MT_BOOL) return copy_from<uint8_t>(call, out, in);
-  return with_number(in->dtype, [&](auto t) {
-    return copy_from<typename decltype(t)::type>(call, out, in);
+  if (out->dtype == MT_BOOL) return copy_to<truth>(call, out, in);
+  return with_number(out->dtype, [&](auto t) {
+    return copy_to<typename decltype(t)::type>(call, out, in);
   });
 }
 

@@ -4,43 +4,33 @@
 #define MT_CUDA_ELEMENTWISE_CUH
 
 #include "kernels/cuda/elementwise_tables.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/space.cuh"
 
-// ---- storage to arithmetic and back ---------------------------------------------------
-template <class T, class S> __device__ inline T load_as(S x) { return T(x); }
-template <> __device__ inline float load_as<float, __half>(__half x) {
-  return __half2float(x);
-}
-template <> __device__ inline float load_as<float, __nv_bfloat16>(__nv_bfloat16 x) {
-  return __bfloat162float(x);
-}
-template <class S, class T> __device__ inline S store_as(T x) { return S(x); }
-template <> __device__ inline __half store_as<__half, float>(float x) {
-  return __float2half_rn(x);
-}
-template <> __device__ inline __nv_bfloat16 store_as<__nv_bfloat16, float>(float x) {
-  return __float2bfloat16_rn(x);
-}
-
-template <class S, int V> struct alignas(sizeof(S) * V) pack { S at[V]; };
+// F::out: what the result is stored as; `same`: as the inputs are.
+struct same {};
+template <class F, class S>
+using out_t = typename std::conditional<std::is_same<typename F::out, same>::value, S,
+                                        typename F::out>::type;
 
 template <class T> struct attributes { T at[2]; };
 
 // An input as the row kernel sees it.
-template <class T, class S> struct operand {
-  const S *p;  // NULL: the value serves for every element
-  int64_t row; // elements from one row to the next
-  int step;    // 1: elements lie side by side; 0: one for the whole row
+template <class T> struct operand {
+  const char *p; // NULL: the value serves for every element
+  int64_t row;   // bytes from one row to the next
+  int step;      // bytes from one element to the next; 0: one for the whole row
   T value;
 };
 
-template <class F, class S> struct row_arguments {
+template <class F> struct row_arguments {
   using T = typename F::type;
-  using O = typename F::template stored<S>;
-  O *out;
+  char *out;
   int64_t out_row;
+  int out_step;
+  mt_dtype dtype; // of the inputs
   int64_t rows, columns;
-  operand<T, S> in[F::inputs];
+  operand<T> in[F::inputs];
   attributes<T> attr;
   mt_fault *fault;
 };
@@ -57,51 +47,50 @@ __device__ inline void check_divisor(const typename F::type *v, int64_t position
 // of a row at a time, all of them read before the first is worked on.
 template <class F, class S, int V, int U>
 __global__ void __launch_bounds__(256)
-    rows_kernel(const __grid_constant__ row_arguments<F, S> a) {
+    rows_kernel(const __grid_constant__ row_arguments<F> a) {
   using T = typename F::type;
-  using O = typename F::template stored<S>;
+  using O = out_t<F, S>;
   constexpr int N = F::inputs;
   const int apart = blockDim.x * V;
   const int64_t across = int64_t(gridDim.x) * apart * U;
   for (int64_t r = int64_t(blockIdx.y) * blockDim.y + threadIdx.y; r < a.rows;
        r += int64_t(gridDim.y) * blockDim.y) {
-    O *to = a.out + r * a.out_row;
+    char *to = a.out + r * a.out_row;
     for (int64_t c = int64_t(blockIdx.x) * apart * U + threadIdx.x * V; c < a.columns;
          c += across) {
-      pack<S, V> in[U][N];
+      piece<S, V> in[U][N];
 #pragma unroll
       for (int u = 0; u < U; u++) {
         const int64_t at = c + u * apart;
         if (at + V > a.columns) continue;
 #pragma unroll
         for (int k = 0; k < N; k++) {
-          const operand<T, S> &q = a.in[k];
-          if (!q.p) continue;
-          const S *p = q.p + r * q.row;
-          if (q.step)
-            in[u][k] = *reinterpret_cast<const pack<S, V> *>(p + at);
-          else {
-            const S one = *p;
-#pragma unroll
-            for (int i = 0; i < V; i++) in[u][k].at[i] = one;
-          }
+          const operand<T> &q = a.in[k];
+          if (q.p && q.step) in[u][k].load(q.p + r * q.row + at * q.step, a.dtype);
         }
       }
+      T one[N];
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        one[k] = a.in[k].p && !a.in[k].step
+                     ? load_at<T, S>(a.in[k].p + r * a.in[k].row, 0, a.dtype)
+                     : a.in[k].value;
 #pragma unroll
       for (int u = 0; u < U; u++) {
         const int64_t at = c + u * apart;
         if (at + V > a.columns) continue;
-        pack<O, V> out;
+        piece<O, V> out;
 #pragma unroll
         for (int i = 0; i < V; i++) {
           T v[N];
 #pragma unroll
           for (int k = 0; k < N; k++)
-            v[k] = a.in[k].p ? load_as<T>(in[u][k].at[i]) : a.in[k].value;
+            v[k] = a.in[k].p && a.in[k].step ? in[u][k].template get<T>(i, a.dtype)
+                                             : one[k];
           check_divisor<F>(v, r * a.columns + at + i, a.fault);
-          out.at[i] = store_as<O>(F::run(v, a.attr.at));
+          out.set(i, F::run(v, a.attr.at), a.dtype);
         }
-        *reinterpret_cast<pack<O, V> *>(to + at) = out;
+        out.store(to + at * a.out_step, a.dtype);
       }
     }
     // what is less than a piece: an element a thread
@@ -110,20 +99,20 @@ __global__ void __launch_bounds__(256)
       T v[N];
 #pragma unroll
       for (int k = 0; k < N; k++) {
-        const operand<T, S> &q = a.in[k];
-        v[k] = q.p ? load_as<T>(q.p[r * q.row + (q.step ? at : 0)]) : q.value;
+        const operand<T> &q = a.in[k];
+        v[k] = q.p ? load_at<T, S>(q.p + r * q.row + at * q.step, 0, a.dtype) : q.value;
       }
       check_divisor<F>(v, r * a.columns + at, a.fault);
-      to[at] = store_as<O>(F::run(v, a.attr.at));
+      store_at<O>(to + at * a.out_step, 0, F::run(v, a.attr.at), a.dtype);
     }
   }
 }
 
-template <class F, class S> struct strided_arguments {
+template <class F> struct strided_arguments {
   using T = typename F::type;
-  using O = typename F::template stored<S>;
-  O *out;
-  const S *in[F::inputs]; // NULL: value
+  void *out;
+  const void *in[F::inputs]; // NULL: value
+  mt_dtype dtype;            // of the inputs
   T value[F::inputs];
   attributes<T> attr;
   mt_fault *fault;
@@ -131,10 +120,9 @@ template <class F, class S> struct strided_arguments {
 
 template <class F, class S>
 __global__ void __launch_bounds__(256)
-    strided_kernel(const __grid_constant__ strided_arguments<F, S> a,
+    strided_kernel(const __grid_constant__ strided_arguments<F> a,
                    const __grid_constant__ space<F::inputs + 1> s) {
   using T = typename F::type;
-  using O = typename F::template stored<S>;
   constexpr int N = F::inputs;
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < s.numel;
@@ -144,31 +132,45 @@ __global__ void __launch_bounds__(256)
     T v[N];
 #pragma unroll
     for (int k = 0; k < N; k++)
-      v[k] = a.in[k] ? load_as<T>(a.in[k][offset[k + 1]]) : a.value[k];
+      v[k] = a.in[k] ? load_at<T, S>(a.in[k], offset[k + 1], a.dtype) : a.value[k];
     check_divisor<F>(v, i, a.fault);
-    a.out[offset[0]] = store_as<O>(F::run(v, a.attr.at));
+    store_at<out_t<F, S>>(a.out, offset[0], F::run(v, a.attr.at), a.dtype);
   }
 }
 
 // ---- host side ------------------------------------------------------------------------
 
-// A 0-dim value on the host, or what stands for an input that no formula reads.
-template <class T, class S> T host_value(const mt_view *v) {
+// A 0-dim value of dtype d on the host; 0 for an input that no formula reads. Values of
+// no dtype are moved as bits.
+template <class T, class S> T host_value(const mt_view *v, mt_dtype d) {
   if (!v) return T(0);
-  S x;
-  memcpy(&x, v->data, sizeof x);
-  if constexpr (std::is_same<S, __half>::value)
-    return __half2float(x);
-  else if constexpr (std::is_same<S, __nv_bfloat16>::value)
-    return __bfloat162float(x);
+  const auto read = [&](auto x) {
+    memcpy(&x, v->data, sizeof x);
+    return x;
+  };
+  if constexpr (!is_kind<S>)
+    return T(read(S()));
+  else if constexpr (std::is_same<T, float>::value)
+    return d == MT_F16 ? __half2float(read(__half()))
+                       : __bfloat162float(read(__nv_bfloat16()));
   else
-    return T(x);
+    return d == MT_I16  ? read(int16_t())
+           : d == MT_I8 ? read(int8_t())
+                        : read(uint8_t());
 }
 
-template <class T> T attribute(const mt_attr *a) {
+inline int64_t whole_limit(mt_dtype d, bool largest) {
+  const int bits = int(dtype_size(d)) * 8;
+  if (d == MT_U8 || d == MT_BOOL) return largest ? UINT8_MAX : 0;
+  return largest ? INT64_MAX >> (64 - bits) : INT64_MIN >> (64 - bits);
+}
+
+// An attribute of an op on inputs of dtype d.
+template <class T> T attribute(const mt_attr *a, mt_dtype d) {
   if constexpr (std::is_floating_point<T>::value)
     return T(a->f);
   else {
+    const int64_t lo = whole_limit(d, false), hi = whole_limit(d, true);
     int64_t i = a->i[0];
     if (!a->is_int) {
       if (!(a->f == a->f))
@@ -178,8 +180,6 @@ template <class T> T attribute(const mt_attr *a) {
       else
         i = a->f <= -0x1p63 ? INT64_MIN : int64_t(a->f);
     }
-    const int64_t lo = int64_t(std::numeric_limits<T>::min());
-    const int64_t hi = int64_t(std::numeric_limits<T>::max());
     return T(i < lo ? lo : i > hi ? hi : i);
   }
 }
@@ -201,12 +201,12 @@ bool rows_fit(const space<K> &s, const mt_view *const (&view)[K], int V) {
   return true;
 }
 
+// S: the class of the inputs' dtype, d.
 template <class F, class S>
 mt_status launch_elementwise(const mt_call *call, const mt_view *out,
-                             const mt_view *const *in) {
+                             const mt_view *const *in, mt_dtype d) {
   using T = typename F::type;
-  using O = typename F::template stored<S>;
-  constexpr int N = F::inputs, V = 16 / int(sizeof(S));
+  constexpr int N = F::inputs, V = neighbours<S>::value;
   constexpr int U = N == 1 ? 2 : 1; // pieces a thread: one input alone keeps too few
   const mt_view *view[N + 1];
   view[0] = out;
@@ -215,19 +215,20 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
   if (s.numel == 0) return MT_OK;
   attributes<T> attr{};
   for (int k = 0; k < elementwise_attributes.of[F::op]; k++)
-    attr.at[k] = attribute<T>(&call->attr[k]);
+    attr.at[k] = attribute<T>(&call->attr[k], d);
   const cudaStream_t stream = stream_of(call);
   if (rows_fit(s, view, V)) {
-    row_arguments<F, S> a;
-    a.out = reinterpret_cast<O *>(out->data);
+    const int size = int(dtype_size(d));
+    row_arguments<F> a;
+    a.out = out->data, a.out_step = int(dtype_size(out->dtype)), a.dtype = d;
     a.columns = s.size[0], a.rows = s.ndim == 2 ? s.size[1] : 1;
-    a.out_row = s.ndim == 2 ? s.stride[0][1] : 0;
+    a.out_row = s.ndim == 2 ? s.stride[0][1] * a.out_step : 0;
     a.attr = attr, a.fault = call->fault;
     for (int k = 0; k < N; k++) {
       const bool host = !in[k] || in[k]->host;
-      a.in[k] = {host ? nullptr : reinterpret_cast<const S *>(in[k]->data),
-                 s.ndim == 2 ? s.stride[k + 1][1] : 0, int(s.stride[k + 1][0]),
-                 host ? host_value<T, S>(in[k]) : T(0)};
+      a.in[k] = {
+          host ? nullptr : in[k]->data, s.ndim == 2 ? s.stride[k + 1][1] * size : 0,
+          int(s.stride[k + 1][0]) * size, host ? host_value<T, S>(in[k], d) : T(0)};
     }
     const int64_t pieces = (a.columns + V - 1) / V;
     unsigned x = 256;
@@ -240,17 +241,44 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
     rows_kernel<F, S, V, U><<<grid, block, 0, stream>>>(a);
     return launched();
   }
-  strided_arguments<F, S> a;
-  a.out = reinterpret_cast<O *>(out->data);
+  strided_arguments<F> a;
+  a.out = out->data, a.dtype = d;
   a.attr = attr, a.fault = call->fault;
   for (int k = 0; k < N; k++) {
     const bool host = !in[k] || in[k]->host;
-    a.in[k] = host ? nullptr : reinterpret_cast<const S *>(in[k]->data);
-    a.value[k] = host ? host_value<T, S>(in[k]) : T(0);
+    a.in[k] = host ? nullptr : in[k]->data;
+    a.value[k] = host ? host_value<T, S>(in[k], d) : T(0);
   }
-  strided_kernel<F, S>
+  strided_kernel<F, typename widest<S>::type>
       <<<blocks_for(s.numel, 256, call->device), 256, 0, stream>>>(a, s);
   return launched();
+}
+
+// Floats: F32 serves the half types, too.
+template <class F32, class F64>
+mt_status launch_float(const mt_call *call, const mt_view *out,
+                       const mt_view *const *in, mt_dtype d) {
+  switch (d) {
+  case MT_F32: return launch_elementwise<F32, float>(call, out, in, d);
+  case MT_F64: return launch_elementwise<F64, double>(call, out, in, d);
+  case MT_F16:
+  case MT_BF16: return launch_elementwise<F32, half_kind>(call, out, in, d);
+  default: return cuda_fail_text(MT_EUNSUPPORTED, "no kernel for this dtype");
+  }
+}
+
+// Integers: I32 serves smaller ones, too; what is stored wraps.
+template <class I64, class I32>
+mt_status launch_int(const mt_call *call, const mt_view *out, const mt_view *const *in,
+                     mt_dtype d) {
+  switch (d) {
+  case MT_I64: return launch_elementwise<I64, int64_t>(call, out, in, d);
+  case MT_I32: return launch_elementwise<I32, int32_t>(call, out, in, d);
+  case MT_I16:
+  case MT_I8:
+  case MT_U8: return launch_elementwise<I32, small_kind>(call, out, in, d);
+  default: return cuda_fail_text(MT_EUNSUPPORTED, "no kernel for this dtype");
+  }
 }
 
 #endif

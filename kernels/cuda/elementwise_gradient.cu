@@ -24,13 +24,7 @@ namespace {
 
 template <class F32, class F64> mt_status run_gradient(const mt_call *call, int k) {
   const mt_view *out = call->out[k];
-  switch (out->dtype) {
-  case MT_F32: return launch_elementwise<F32, float>(call, out, call->in);
-  case MT_F64: return launch_elementwise<F64, double>(call, out, call->in);
-  case MT_F16: return launch_elementwise<F32, __half>(call, out, call->in);
-  case MT_BF16: return launch_elementwise<F32, __nv_bfloat16>(call, out, call->in);
-  default: return cuda_fail_text(MT_EUNSUPPORTED, "no kernel for this dtype");
-  }
+  return launch_float<F32, F64>(call, out, call->in, out->dtype);
 }
 } // namespace
 
