@@ -4,7 +4,7 @@
 #define MT_CUDA_HELD_ROWS_CUH
 
 #include <cuda_pipeline.h>
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
 // ---- registers --------------------------------------------------------------------------
@@ -94,6 +94,10 @@ template <class S> struct shared_row {
       asm volatile("" ::: "memory"); // no read before that
       walk(g, [&](int i) { f(held[i]); });
     }
+  }
+  // The same once more.
+  template <class F> __device__ void again(F f) const {
+    for (int g = 0; g < stages; g++) walk(g, [&](int i) { f(held[i]); });
   }
   // y = f(piece, position); behind it the row at `next`, if any, begins to arrive.
   template <class F> __device__ void replace(S *y, const S *next, F f) const {

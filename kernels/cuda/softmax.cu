@@ -2,6 +2,7 @@
 // Rows that fit on chip are read once; longer ones twice, the first time with a running
 // maximum (Milakov and Gimelshein, arXiv 1805.02867).
 #include "kernels/cuda/held_rows.cuh"
+#include "kernels/cuda/space.cuh"
 
 namespace {
 
