@@ -43,68 +43,54 @@ __device__ inline void check_divisor(const typename F::type *v, int64_t position
     if (v[1] == 0) fault_set(fault, F::op, position, 0, 1, 0);
 }
 
-// blockDim = (pieces, rows); a thread has U pieces of V neighbours, blockDim.x pieces apart,
-// of a row at a time, all of them read before the first is worked on.
-template <class F, class S, int V, int U>
+// blockDim = (pieces, rows), blockIdx = (.., rows, more rows). A thread has V neighbours of
+// a row: more of them at once, and memory delivers less.
+template <class F, class S, int V>
 __global__ void __launch_bounds__(256)
     rows_kernel(const __grid_constant__ row_arguments<F> a) {
   using T = typename F::type;
   using O = out_t<F, S>;
   constexpr int N = F::inputs;
-  const int apart = blockDim.x * V;
-  const int64_t across = int64_t(gridDim.x) * apart * U;
-  for (int64_t r = int64_t(blockIdx.y) * blockDim.y + threadIdx.y; r < a.rows;
-       r += int64_t(gridDim.y) * blockDim.y) {
-    char *to = a.out + r * a.out_row;
-    for (int64_t c = int64_t(blockIdx.x) * apart * U + threadIdx.x * V; c < a.columns;
-         c += across) {
-      piece<S, V> in[U][N];
+  const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
+  const int64_t r =
+      (int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y;
+  if (r >= a.rows || c >= a.columns) return;
+  if (c + V <= a.columns) {
+    piece<S, V> in[N];
+    T one[N];
 #pragma unroll
-      for (int u = 0; u < U; u++) {
-        const int64_t at = c + u * apart;
-        if (at + V > a.columns) continue;
-#pragma unroll
-        for (int k = 0; k < N; k++) {
-          const operand<T> &q = a.in[k];
-          if (q.p && q.step) in[u][k].load(q.p + r * q.row + at * q.step, a.dtype);
-        }
-      }
-      T one[N];
-#pragma unroll
-      for (int k = 0; k < N; k++)
-        one[k] = a.in[k].p && !a.in[k].step
-                     ? load_at<T, S>(a.in[k].p + r * a.in[k].row, 0, a.dtype)
-                     : a.in[k].value;
-#pragma unroll
-      for (int u = 0; u < U; u++) {
-        const int64_t at = c + u * apart;
-        if (at + V > a.columns) continue;
-        piece<O, V> out;
-#pragma unroll
-        for (int i = 0; i < V; i++) {
-          T v[N];
-#pragma unroll
-          for (int k = 0; k < N; k++)
-            v[k] = a.in[k].p && a.in[k].step ? in[u][k].template get<T>(i, a.dtype)
-                                             : one[k];
-          check_divisor<F>(v, r * a.columns + at + i, a.fault);
-          out.set(i, F::run(v, a.attr.at), a.dtype);
-        }
-        out.store(to + at * a.out_step, a.dtype);
-      }
+    for (int k = 0; k < N; k++) {
+      const operand<T> &q = a.in[k];
+      one[k] = q.value;
+      if (q.step)
+        in[k].load(q.p + r * q.row + c * q.step, a.dtype);
+      else if (q.p)
+        one[k] = load_at<T, S>(q.p + r * q.row, 0, a.dtype);
     }
-    // what is less than a piece: an element a thread
-    const int64_t at = a.columns / V * V + threadIdx.x;
-    if (blockIdx.x == 0 && at < a.columns) {
+    piece<O, V> out;
+#pragma unroll
+    for (int i = 0; i < V; i++) {
       T v[N];
 #pragma unroll
-      for (int k = 0; k < N; k++) {
-        const operand<T> &q = a.in[k];
-        v[k] = q.p ? load_at<T, S>(q.p + r * q.row + at * q.step, 0, a.dtype) : q.value;
-      }
-      check_divisor<F>(v, r * a.columns + at, a.fault);
-      store_at<O>(to + at * a.out_step, 0, F::run(v, a.attr.at), a.dtype);
+      for (int k = 0; k < N; k++)
+        v[k] = a.in[k].step ? in[k].template get<T>(i, a.dtype) : one[k];
+      check_divisor<F>(v, r * a.columns + c + i, a.fault);
+      out.set(i, F::run(v, a.attr.at), a.dtype);
     }
+    out.store(a.out + r * a.out_row + c * a.out_step, a.dtype);
+    return;
+  }
+#pragma unroll 1
+  for (int64_t at = c; at < a.columns; at++) { // what is less than a piece
+    T v[N];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const operand<T> &q = a.in[k];
+      v[k] = q.p ? load_at<T, S>(q.p + r * q.row + at * q.step, 0, a.dtype) : q.value;
+    }
+    check_divisor<F>(v, r * a.columns + at, a.fault);
+    store_at<O>(a.out + r * a.out_row + at * a.out_step, 0, F::run(v, a.attr.at),
+                a.dtype);
   }
 }
 
@@ -207,7 +193,6 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
                              const mt_view *const *in, mt_dtype d) {
   using T = typename F::type;
   constexpr int N = F::inputs, V = neighbours<S>::value;
-  constexpr int U = N == 1 ? 2 : 1; // pieces a thread: one input alone keeps too few
   const mt_view *view[N + 1];
   view[0] = out;
   for (int k = 0; k < N; k++) view[k + 1] = in[k];
@@ -232,13 +217,13 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
     }
     const int64_t pieces = (a.columns + V - 1) / V;
     unsigned x = 256;
-    while (x > V && int64_t(x) / 2 >= pieces) x /= 2; // V threads for what is left over
+    while (x > 1 && int64_t(x) / 2 >= pieces) x /= 2;
     const dim3 block(x, 256 / x);
-    const int64_t across = (pieces + x * U - 1) / (x * U),
-                  down = (a.rows + block.y - 1) / block.y;
-    const dim3 grid(unsigned(across < INT32_MAX ? across : INT32_MAX),
-                    unsigned(down < 65535 ? down : 65535));
-    rows_kernel<F, S, V, U><<<grid, block, 0, stream>>>(a);
+    const int64_t down = (a.rows + block.y - 1) / block.y;
+    const dim3 grid(unsigned((pieces + x - 1) / x),
+                    unsigned(down < 65535 ? down : 65535),
+                    unsigned((down + 65534) / 65535));
+    rows_kernel<F, S, V><<<grid, block, 0, stream>>>(a);
     return launched();
   }
   strided_arguments<F> a;

@@ -351,7 +351,7 @@ int parts_of(const norm_shape &s, int device) {
 
 size_t backward_scratch(const mt_call *call) {
   const norm_shape s = find_shape(call);
-  if (!call->out[1] && !call->out[2]) return 0;
+  if (s.n == 0 || (!call->out[1] && !call->out[2])) return 0;
   return kept_bytes(s) +
          size_t(parts_of(s, call->device)) * 2 * size_t(s.n) * sizeof(double);
 }

@@ -143,22 +143,31 @@ template <class S> struct bernoulli_maker {
   }
 };
 
+// Blocks of words that a thread makes at once: independent work for what is short.
+template <class M> constexpr int at_once = 1;
+template <class S> constexpr int at_once<uniform_maker<S>> = 2;
+
 template <class M>
 __global__ void __launch_bounds__(256)
     generate_kernel(draw d, typename M::made *out, const __grid_constant__ space<1> s) {
   using S = typename M::made;
-  constexpr int N = M::many;
+  constexpr int N = M::many, U = at_once<M>;
   const int64_t blocks = (s.numel + N - 1) / N, step = int64_t(gridDim.x) * blockDim.x;
   const bool plain = s.ndim <= 1 && (s.ndim == 0 || s.stride[0][0] == 1) &&
                      reinterpret_cast<uintptr_t>(out) % sizeof(pack<S, N>) == 0;
   const int64_t whole = plain ? s.numel / N : 0;
   int64_t q = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-  for (; q < whole; q += step) {
-    uint32_t w[4];
-    pack<S, N> made;
-    mt_philox(d.seed, d.position, uint64_t(q), w);
-    M::make(d, w, q, s.numel, made.at);
-    reinterpret_cast<pack<S, N> *>(out)[q] = made;
+  for (; q + (U - 1) * step < whole; q += U * step) {
+    uint32_t w[U][4];
+#pragma unroll
+    for (int u = 0; u < U; u++)
+      mt_philox(d.seed, d.position, uint64_t(q + u * step), w[u]);
+#pragma unroll
+    for (int u = 0; u < U; u++) {
+      pack<S, N> made;
+      M::make(d, w[u], q + u * step, s.numel, made.at);
+      reinterpret_cast<pack<S, N> *>(out)[q + u * step] = made;
+    }
   }
   for (; q < blocks; q += step) {
     uint32_t w[4];
@@ -179,9 +188,11 @@ template <class M> mt_status launch_generate(const mt_call *call, const draw &d)
   const mt_view *const view[1] = {call->out[0]};
   const space<1> s = make_space(view, true);
   if (s.numel == 0) return MT_OK;
-  generate_kernel<M><<<blocks_for((s.numel + M::many - 1) / M::many, 256, call->device),
-                       256, 0, stream_of(call)>>>(
-      d, reinterpret_cast<typename M::made *>(call->out[0]->data), s);
+  const int64_t blocks = (s.numel + 256 * M::many - 1) / (256 * M::many);
+  const int64_t most = int64_t(multiprocessors(call->device)) * 128;
+  generate_kernel<M>
+      <<<unsigned(blocks < most ? blocks : most), 256, 0, stream_of(call)>>>(
+          d, reinterpret_cast<typename M::made *>(call->out[0]->data), s);
   return launched();
 }
 

@@ -151,7 +151,7 @@ template <class S> struct logsumexp_reducer : without_positions<log_sum> {
     if (x <= p.most)
       p.sum += p.most == INFINITY ? x == INFINITY : exp(x - p.most);
     else if (x > p.most) {
-      p.sum = (p.most == -INFINITY ? 0 : p.sum * exp(p.most - x)) + 1;
+      p.sum = (p.most == -INFINITY ? p.sum : p.sum * exp(p.most - x)) + 1; // 0 or NaN
       p.most = x;
     } else
       p.sum = NAN;

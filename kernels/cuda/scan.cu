@@ -217,7 +217,7 @@ scan_plan plan_scan(const mt_call *call) {
   splits = splits > pieces ? pieces : splits;
   splits = splits < 1 ? 1 : splits;
   p.q.per_split = ((p.q.length + splits - 1) / splits + step - 1) / step * step;
-  p.splits = int((p.q.length + p.q.per_split - 1) / p.q.per_split);
+  p.splits = p.q.length > 0 ? int((p.q.length + p.q.per_split - 1) / p.q.per_split) : 1;
   if (p.splits <= 1) p.splits = 1, p.q.per_split = p.q.length;
   return p;
 }
