@@ -2648,7 +2648,7 @@ function mt.linspace(start, stop, n, opts) end
 function mt.manual_seed(n) end
 
 --- `mt.memory_stats([device])`
---- gives table; live_tensors, live_bytes, cached_bytes (freed, kept for reuse), peak_bytes, allocations, frees, limit_bytes
+--- gives table; live_tensors, live_bytes, cached_bytes (freed, kept for reuse), peak_bytes, allocations, frees, limit_bytes, overruns (freed blocks around which something was overwritten; counted where MYTENSOR_GUARD=1)
 ---@param device any
 ---@return any
 function mt.memory_stats(device) end
