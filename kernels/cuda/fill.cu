@@ -33,20 +33,14 @@ mt_status pattern_of(const mt_attr *value, mt_dtype d, uint64_t *pattern) {
       d, [&](auto t) { return repeat(number_as<typename decltype(t)::type>(value)); });
 }
 
-constexpr int fill_pieces = 4; // a thread, of 16 bytes
-
 // head bytes up to a multiple of 16, whole pieces, tail bytes. Each begins at a whole
 // element, so that the pattern fits wherever it starts.
 __global__ void __launch_bounds__(256)
     fill_kernel(char *to, int head, int64_t pieces, int tail, uint64_t pattern) {
   const uint32_t lo = uint32_t(pattern), hi = uint32_t(pattern >> 32);
   uint4 *body = reinterpret_cast<uint4 *>(to + head);
-  const int64_t first = int64_t(blockIdx.x) * blockDim.x * fill_pieces + threadIdx.x;
-#pragma unroll
-  for (int k = 0; k < fill_pieces; k++) {
-    const int64_t i = first + k * 256;
-    if (i < pieces) body[i] = make_uint4(lo, hi, lo, hi);
-  }
+  const int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (i < pieces) body[i] = make_uint4(lo, hi, lo, hi);
   if (blockIdx.x > 0) return;
   const char byte = char(pattern >> (threadIdx.x % 8 * 8));
   if (int(threadIdx.x) < head) to[threadIdx.x] = byte;
@@ -65,7 +59,7 @@ mt_status run_fill(const mt_call *call) {
     const int64_t bytes = s.numel * dtype_size(out->dtype);
     const int64_t gap = int64_t(-reinterpret_cast<uintptr_t>(out->data) & 15);
     const int64_t head = gap < bytes ? gap : bytes, pieces = (bytes - head) / 16;
-    const int64_t blocks = (pieces + 256 * fill_pieces - 1) / (256 * fill_pieces);
+    const int64_t blocks = (pieces + 255) / 256;
     fill_kernel<<<unsigned(blocks > 0 ? blocks : 1), 256, 0, stream_of(call)>>>(
         out->data, int(head), pieces, int((bytes - head) % 16), pattern);
     return launched();

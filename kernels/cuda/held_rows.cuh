@@ -8,48 +8,62 @@
 #include "kernels/cuda/row_sums.cuh"
 
 // ---- registers --------------------------------------------------------------------------
-// Bytes of a row that a thread may hold, as computed with: 32 floats, 16 doubles.
-constexpr int held_bytes = 128;
-template <class T> constexpr int held_elements = held_bytes / int(sizeof(T));
+// Elements of a row that a thread may hold: 128 bytes as computed with; 8 where they are
+// read one by one.
+template <class T, int V>
+constexpr int held_elements = V == 1 ? 8 : 128 / int(sizeof(T));
 
 // A row of n elements of S over blockDim.x threads, V neighbours at a time; n % V == 0.
+// Nothing here branches: the loads of a thread are under way at once.
 template <class S, int V> struct register_row {
   using T = compute_t<S>;
-  static constexpr int pieces = held_elements<T> / V;
+  static constexpr int pieces = held_elements<T, V> / V;
   T at[pieces][V];
 
   __device__ static int position(int k) { return (k * blockDim.x + threadIdx.x) * V; }
-  // Is piece k beyond the row for all threads?
-  __device__ static bool beyond(int k, int n) { return int(k * blockDim.x) * V >= n; }
-
-  // Nothing is read unless `here`.
-  __device__ void load(const S *x, int n, bool here, T otherwise) {
-#pragma unroll
-    for (int k = 0; k < pieces; k++) {
-      pack<S, V> p;
-      const bool some = here && position(k) < n;
-      if (some) p = *reinterpret_cast<const pack<S, V> *>(x + position(k));
-#pragma unroll
-      for (int j = 0; j < V; j++) at[k][j] = some ? load_as<T>(p.at[j]) : otherwise;
-    }
+  // The same, or the last piece's where that lies beyond the row.
+  __device__ static int inside(int k, int n) {
+    return position(k) < n ? position(k) : n - V;
   }
-  // x = f(x, position) of each element
-  template <class F> __device__ void each(int n, F f) {
+
+  // Beyond the row: `otherwise`.
+  __device__ void load(const S *x, int n, T otherwise) {
+    pack<S, V> p[pieces];
 #pragma unroll
     for (int k = 0; k < pieces; k++)
-      if (!beyond(k, n))
+      p[k] = *reinterpret_cast<const pack<S, V> *>(x + inside(k, n));
 #pragma unroll
-        for (int j = 0; j < V; j++) at[k][j] = f(at[k][j], position(k) + j);
+    for (int k = 0; k < pieces; k++)
+#pragma unroll
+      for (int j = 0; j < V; j++)
+        at[k][j] = position(k) < n ? load_as<T>(p[k].at[j]) : otherwise;
+  }
+  // x = f(x) of each element, those beyond the row included
+  template <class F> __device__ void each(F f) {
+#pragma unroll
+    for (int k = 0; k < pieces; k++)
+#pragma unroll
+      for (int j = 0; j < V; j++) at[k][j] = f(at[k][j]);
+  }
+  // x = f(x, y) with the elements y of a row in memory; one beyond it serves as any other
+  template <class F> __device__ void with(const S *y, int n, F f) {
+    pack<S, V> p[pieces];
+#pragma unroll
+    for (int k = 0; k < pieces; k++)
+      p[k] = *reinterpret_cast<const pack<S, V> *>(y + inside(k, n));
+#pragma unroll
+    for (int k = 0; k < pieces; k++)
+#pragma unroll
+      for (int j = 0; j < V; j++) at[k][j] = f(at[k][j], load_as<T>(p[k].at[j]));
   }
   __device__ void store(S *y, int n) const {
 #pragma unroll
-    for (int k = 0; k < pieces; k++)
-      if (position(k) < n) {
-        pack<S, V> p;
+    for (int k = 0; k < pieces; k++) {
+      pack<S, V> p;
 #pragma unroll
-        for (int j = 0; j < V; j++) p.at[j] = store_as<S>(at[k][j]);
-        *reinterpret_cast<pack<S, V> *>(y + position(k)) = p;
-      }
+      for (int j = 0; j < V; j++) p.at[j] = store_as<S>(at[k][j]);
+      if (position(k) < n) *reinterpret_cast<pack<S, V> *>(y + position(k)) = p;
+    }
   }
 };
 
@@ -146,6 +160,22 @@ __device__ inline void feed_row(maximum_sum<compute_t<S>> &m, const S *x, int64_
 // Rows of whole 16-byte pieces, each beginning at a multiple of 16?
 inline bool whole_pieces(int64_t n, mt_dtype d, const void *a, const void *b) {
   return n * dtype_size(d) % 16 == 0 && aligned16(a) && aligned16(b);
+}
+
+// Does a register_row<S, V> serve, V > 1? Short rows are better read one by one.
+template <class S, int V> bool fits_registers(int64_t n, bool whole) {
+  constexpr int per = held_elements<compute_t<S>, V>;
+  return V == 1 ? n <= 512 * per : whole && n > 32 * 8 && n <= 512 * per;
+}
+template <class S, int V> row_shape rows_held(int64_t rows, int64_t n) {
+  return rows_of_blocks(rows, n, held_elements<compute_t<S>, V>);
+}
+inline unsigned blocks_of(int64_t rows) { // a row each
+  return unsigned(rows < INT32_MAX ? rows : INT32_MAX);
+}
+// Rows that a shared_row holds better.
+template <class S> bool is_long(int64_t n) {
+  return n > 128 * held_elements<compute_t<S>, 2>;
 }
 
 // Blocks of a row each; threads = 0: a row does not fit.

@@ -25,16 +25,18 @@ __device__ inline moments<compute_t<S>> held_moments(register_row<S, V> &held, i
                                                      compute_t<S> epsilon) {
   using T = compute_t<S>;
   T sum = 0, first = 0, square = 0;
-  held.each(n, [&](T v, int) { // 0 beyond n
+  held.each([&](T v) { // 0 beyond n
     sum += v;
     return v;
   });
   const T about = row_sum(sum) / T(n);
-  held.each(n, [&](T v, int i) {
-    const T d = i < n ? v - about : T(0);
-    first += d, square += d * d;
-    return v;
-  });
+#pragma unroll
+  for (int k = 0; k < held.pieces; k++)
+#pragma unroll
+    for (int j = 0; j < V; j++) {
+      const T d = held.position(k) < n ? held.at[k][j] - about : T(0);
+      first += d, square += d * d;
+    }
   first = row_sum(first);
   return moments_of(about, first, row_sum(square), n, epsilon);
 }
@@ -85,17 +87,12 @@ __global__ void __launch_bounds__(512)
        row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
     const bool here = row < rows;
     register_row<S, V> held;
-    held.load(x + row * n, n, here, T(0));
+    held.load(x + (here ? row : 0) * n, n, T(0));
     const moments<T> m = held_moments(held, n, epsilon);
-    if (!here) continue;
-#pragma unroll
-    for (int k = 0; k < held.pieces; k++)
-      if (held.position(k) < n) {
-#pragma unroll
-        for (int j = 0; j < V; j++) held.at[k][j] = m.normal(held.at[k][j]);
-        f.apply(held.at[k], held.position(k));
-      }
-    held.store(y + row * n, n);
+    held.each([&](T v) { return m.normal(v); });
+    if (f.w) held.with(f.w, n, [](T v, T w) { return v * w; });
+    if (f.b) held.with(f.b, n, [](T v, T b) { return v + b; });
+    if (here) held.store(y + row * n, n);
   }
 }
 
@@ -180,16 +177,15 @@ mt_status run_forward(const mt_call *call) {
   return with_float(x->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
-    constexpr int V = 16 / int(sizeof(S)), per = held_elements<T>;
+    constexpr int V = 16 / int(sizeof(S));
     S *y = data_of<S>(call->out[0]);
     const S *from = data_of<const S>(x);
     const affine<S> f = {data_of<const S>(call->in[1]), data_of<const S>(call->in[2])};
     const T epsilon = T(call->attr[1].f);
     const bool whole =
         whole_pieces(s.n, x->dtype, y, from) && aligned16(f.w) && aligned16(f.b);
-    const row_shape r = rows_of_blocks(s.rows, s.n, per);
     held_shape h = {};
-    if (whole && s.n > 128 * per) {
+    if (whole && is_long<S>(s.n)) {
       if (const mt_status status = shared_rows(norm_shared_kernel<S>, call->device,
                                                s.rows, s.n, sizeof(S), &h))
         return status;
@@ -197,15 +193,17 @@ mt_status run_forward(const mt_call *call) {
     if (h.threads)
       norm_shared_kernel<S>
           <<<h.grid, h.threads, h.bytes, stream>>>(y, from, f, s.rows, s.n, epsilon);
-    else if (s.n > 512 * per)
-      norm_walked_kernel<S>
-          <<<r.grid, r.block, 0, stream>>>(y, from, f, s.rows, s.n, epsilon);
-    else if (whole)
+    else if (fits_registers<S, V>(s.n, whole)) {
+      const row_shape r = rows_held<S, V>(s.rows, s.n);
       norm_registers_kernel<S, V>
           <<<r.grid, r.block, 0, stream>>>(y, from, f, s.rows, int(s.n), epsilon);
-    else
+    } else if (fits_registers<S, 1>(s.n, whole)) {
+      const row_shape r = rows_held<S, 1>(s.rows, s.n);
       norm_registers_kernel<S, 1>
           <<<r.grid, r.block, 0, stream>>>(y, from, f, s.rows, int(s.n), epsilon);
+    } else
+      norm_walked_kernel<S>
+          <<<blocks_of(s.rows), 512, 0, stream>>>(y, from, f, s.rows, s.n, epsilon);
     return launched();
   });
 }
@@ -222,31 +220,28 @@ __global__ void __launch_bounds__(512)
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
        row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
     const bool here = row < rows;
+    const int64_t at = (here ? row : 0) * n;
     register_row<S, V> h, v;
-    h.load(x + row * n, n, here, T(0));
+    h.load(x + at, n, T(0));
+    v.load(dy + at, n, T(0));
     const moments<T> m = held_moments(h, n, epsilon);
     if (here && kept && threadIdx.x == 0) kept[row] = m;
     if (!dx) continue;
     T sum = 0, product = 0;
-    v.load(dy + row * n, n, here, T(0));
+    if (f.w) v.with(f.w, n, [](T g, T w) { return g * w; }); // beyond n: 0, or NaN
+    h.each([&](T u) { return m.normal(u); });
 #pragma unroll
     for (int k = 0; k < h.pieces; k++)
-      if (h.position(k) < n) {
-        f.apply(v.at[k], h.position(k));
 #pragma unroll
-        for (int j = 0; j < V; j++) {
-          h.at[k][j] = m.normal(h.at[k][j]);
-          sum += v.at[k][j], product += v.at[k][j] * h.at[k][j];
-        }
-      }
+      for (int j = 0; j < V; j++)
+        if (h.position(k) < n) sum += v.at[k][j], product += v.at[k][j] * h.at[k][j];
     sum = row_sum(sum) / T(n), product = row_sum(product) / T(n);
-    if (!here) continue;
 #pragma unroll
     for (int k = 0; k < h.pieces; k++)
 #pragma unroll
       for (int j = 0; j < V; j++)
         v.at[k][j] = m.scale * (v.at[k][j] - sum - h.at[k][j] * product);
-    v.store(dx + row * n, n);
+    if (here) v.store(dx + at, n);
   }
 }
 
@@ -364,7 +359,7 @@ mt_status run_backward(const mt_call *call) {
   return with_float(x->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
-    constexpr int V = 16 / int(sizeof(S)), per = held_elements<T>;
+    constexpr int V = 16 / int(sizeof(S));
     S *dx = data_of<S>(call->out[0]), *dw = data_of<S>(call->out[1]),
       *db = data_of<S>(call->out[2]);
     const S *from = data_of<const S>(x), *dy = data_of<const S>(call->in[1]);
@@ -374,16 +369,17 @@ mt_status run_backward(const mt_call *call) {
     const bool whole =
         whole_pieces(s.n, x->dtype, dx, from) && aligned16(dy) && aligned16(f.w);
     if (s.rows > 0) {
-      const row_shape r = rows_of_blocks(s.rows, s.n, per);
-      if (s.n > 512 * per)
-        norm_backward_walked_kernel<S><<<r.grid, r.block, 0, stream>>>(
-            dx, kept, from, dy, f, s.rows, s.n, epsilon);
-      else if (whole)
+      if (fits_registers<S, V>(s.n, whole)) {
+        const row_shape r = rows_held<S, V>(s.rows, s.n);
         norm_backward_registers_kernel<S, V><<<r.grid, r.block, 0, stream>>>(
             dx, kept, from, dy, f, s.rows, int(s.n), epsilon);
-      else
+      } else if (fits_registers<S, 1>(s.n, whole)) {
+        const row_shape r = rows_held<S, 1>(s.rows, s.n);
         norm_backward_registers_kernel<S, 1><<<r.grid, r.block, 0, stream>>>(
             dx, kept, from, dy, f, s.rows, int(s.n), epsilon);
+      } else
+        norm_backward_walked_kernel<S><<<blocks_of(s.rows), 512, 0, stream>>>(
+            dx, kept, from, dy, f, s.rows, s.n, epsilon);
       if (const mt_status status = launched()) return status;
     }
     if (!kept) return MT_OK;

@@ -164,15 +164,22 @@ __global__ void __launch_bounds__(1024)
       feed_all(m, v);
     });
     m = row_join(m);
-    const T scale = T(1) / m.sum;
+    const T scale = g / m.sum;
+    const int chosen = int(label); // -1: none
     held.replace(dx + i * s.classes, next < s.outer ? x + next * s.classes : nullptr,
                  [&](const pack<S, V> &p, int c) {
+                   T v[V];
                    pack<S, V> q;
 #pragma unroll
-                   for (int j = 0; j < V; j++) {
-                     const T y = exp(load_as<T>(p.at[j]) - m.largest) * scale;
-                     q.at[j] = store_as<S>(g * (c + j == label ? y - T(1) : y));
+                   for (int j = 0; j < V; j++)
+                     v[j] = exp(load_as<T>(p.at[j]) - m.largest) * scale;
+                   if (unsigned(chosen - c) < V) {
+#pragma unroll
+                     for (int j = 0; j < V; j++)
+                       if (c + j == chosen) v[j] -= g;
                    }
+#pragma unroll
+                   for (int j = 0; j < V; j++) q.at[j] = store_as<S>(v[j]);
                    return q;
                  });
   }

@@ -40,29 +40,29 @@ __global__ void __launch_bounds__(512)
        row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
     const bool here = row < rows;
     register_row<S, V> held;
-    maximum_sum<T> m = {-T(INFINITY), T(0)};
-    held.load(x + row * n, n, here, -T(INFINITY));
-    held.each(n, [&](T v, int) {
-      m.largest = larger(m.largest, v);
+    T largest = -T(INFINITY), sum = 0;
+    held.load(x + (here ? row : 0) * n, n, -T(INFINITY));
+    held.each([&](T v) { // a NaN is left to the sum
+      largest = fmax(largest, v);
       return v;
     });
-    m.largest = row_largest(m.largest);
-    const T shift = finite_or_0(m.largest);
+    largest = row_largest(largest);
+    const T shift = finite_or_0(largest);
     if (logarithm) {
-      held.each(n, [&](T v, int) {
-        m.sum += exp(v - shift);
+      held.each([&](T v) {
+        sum += exp(v - shift);
         return v;
       });
-      const T log_sum = log(row_sum(m.sum));
-      held.each(n, [&](T v, int) { return v - m.largest - log_sum; });
+      const T log_sum = log(row_sum(sum));
+      held.each([&](T v) { return v - largest - log_sum; });
     } else { // each exponential once; a row of -inf alone gives 0 / 0
-      held.each(n, [&](T v, int) {
+      held.each([&](T v) {
         const T e = exp(v - shift);
-        m.sum += e;
+        sum += e;
         return e;
       });
-      const T scale = T(1) / row_sum(m.sum);
-      held.each(n, [&](T e, int) { return e * scale; });
+      const T scale = T(1) / row_sum(sum);
+      held.each([&](T e) { return e * scale; });
     }
     if (here) held.store(y + row * n, n);
   }
@@ -152,10 +152,11 @@ __global__ void __launch_bounds__(512)
   for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
        row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
     const bool here = row < rows;
+    const int64_t at = (here ? row : 0) * n;
     register_row<S, V> a, b;
     T sum = 0;
-    a.load(y + row * n, n, here, T(0));
-    b.load(dy + row * n, n, here, T(0));
+    a.load(y + at, n, T(0));
+    b.load(dy + at, n, T(0));
 #pragma unroll
     for (int k = 0; k < a.pieces; k++)
 #pragma unroll
@@ -164,12 +165,11 @@ __global__ void __launch_bounds__(512)
     sum = row_sum(sum);
 #pragma unroll
     for (int k = 0; k < a.pieces; k++)
-      if (!a.beyond(k, n))
 #pragma unroll
-        for (int j = 0; j < V; j++)
-          a.at[k][j] = logarithm ? b.at[k][j] - exp(a.at[k][j]) * sum
-                                 : a.at[k][j] * (b.at[k][j] - sum);
-    if (here) a.store(dx + row * n, n);
+      for (int j = 0; j < V; j++)
+        a.at[k][j] = logarithm ? b.at[k][j] - exp(a.at[k][j]) * sum
+                               : a.at[k][j] * (b.at[k][j] - sum);
+    if (here) a.store(dx + at, n);
   }
 }
 
@@ -224,12 +224,10 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
               y, from, s, Logarithm);
       return launched();
     }
-    using T = compute_t<S>;
-    constexpr int V = 16 / int(sizeof(S)), per = held_elements<T>;
+    constexpr int V = 16 / int(sizeof(S));
     const bool whole = whole_pieces(s.n, x->dtype, y, from);
-    const row_shape r = rows_of_blocks(s.outer, s.n, per);
     held_shape h = {};
-    if (whole && s.n > 128 * per) {
+    if (whole && is_long<S>(s.n)) {
       if (const mt_status status = shared_rows(softmax_shared_kernel<S>, call->device,
                                                s.outer, s.n, sizeof(S), &h))
         return status;
@@ -237,15 +235,17 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
     if (h.threads)
       softmax_shared_kernel<S>
           <<<h.grid, h.threads, h.bytes, stream>>>(y, from, s.outer, s.n, Logarithm);
-    else if (s.n > 512 * per)
-      softmax_online_kernel<S>
-          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, s.n, Logarithm);
-    else if (whole)
+    else if (fits_registers<S, V>(s.n, whole)) {
+      const row_shape r = rows_held<S, V>(s.outer, s.n);
       softmax_registers_kernel<S, V>
           <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
-    else
+    } else if (fits_registers<S, 1>(s.n, whole)) {
+      const row_shape r = rows_held<S, 1>(s.outer, s.n);
       softmax_registers_kernel<S, 1>
           <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
+    } else
+      softmax_online_kernel<S>
+          <<<blocks_of(s.outer), 512, 0, stream>>>(y, from, s.outer, s.n, Logarithm);
     return launched();
   });
 }
@@ -265,17 +265,19 @@ template <bool Logarithm> mt_status run_backward(const mt_call *call) {
           <<<blocks_for(s.outer * s.inner, 256, call->device), 256, 0, stream>>>(
               dx, a, b, s, Logarithm);
     else {
-      constexpr int V = 16 / int(sizeof(S)), per = held_elements<compute_t<S>>;
-      const row_shape r = rows_of_blocks(s.outer, s.n, per);
-      if (s.n > 512 * per)
-        softmax_backward_rows_kernel<S>
-            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, s.n, Logarithm);
-      else if (whole_pieces(s.n, y->dtype, dx, a) && aligned16(b))
+      constexpr int V = 16 / int(sizeof(S));
+      const bool whole = whole_pieces(s.n, y->dtype, dx, a) && aligned16(b);
+      if (fits_registers<S, V>(s.n, whole)) {
+        const row_shape r = rows_held<S, V>(s.outer, s.n);
         softmax_backward_registers_kernel<S, V>
             <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
-      else
+      } else if (fits_registers<S, 1>(s.n, whole)) {
+        const row_shape r = rows_held<S, 1>(s.outer, s.n);
         softmax_backward_registers_kernel<S, 1>
             <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
+      } else
+        softmax_backward_rows_kernel<S>
+            <<<blocks_of(s.outer), 512, 0, stream>>>(dx, a, b, s.outer, s.n, Logarithm);
     }
     return launched();
   });

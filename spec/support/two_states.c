@@ -1,5 +1,7 @@
 /* spec/support/two_states.c -- several Lua states with mytensor in one process: side by
-** side in one thread, then one in each of several threads at once. */
+** side in one thread, then one in each of several threads at once.
+**
+**   two_states [device] */
 #include <lauxlib.h>
 #include <lua.h>
 #include <lualib.h>
@@ -9,21 +11,36 @@
 
 #define THREADS 4
 
-static const char define[] = "local mt = require 'mytensor'\n"
-                             "function work(seed, n)\n"
-                             "  mt.manual_seed(seed)\n"
-                             "  local w = mt.randn(8, 8, {requires_grad = true})\n"
-                             "  local total = 0\n"
-                             "  for i = 1, n do\n"
-                             "    local y = mt.randn(16, 8):matmul(w):tanh()\n"
-                             "    local loss = y:square():mean()\n"
-                             "    loss:backward()\n"
-                             "    total = total + loss:item() + w.grad:sum():item()\n"
-                             "    w.grad = nil\n"
-                             "    mt.no_grad(function() w:mul_(0.999) end)\n"
-                             "  end\n"
-                             "  return total\n"
-                             "end\n";
+static const char define[] =
+    "mt = require 'mytensor'\n"
+    "function work(seed, n)\n"
+    "  mt.manual_seed(seed)\n"
+    "  local w = mt.randn(8, 8, {requires_grad = true})\n"
+    "  local total = 0\n"
+    "  for i = 1, n do\n"
+    "    local y = mt.randn(16, 8):matmul(w):tanh()\n"
+    "    local loss = y:square():mean()\n"
+    "    loss:backward()\n"
+    "    total = total + loss:item() + w.grad:sum():item()\n"
+    "    w.grad = nil\n"
+    "    mt.no_grad(function() w:mul_(0.999) end)\n"
+    "  end\n"
+    "  return total\n"
+    "end\n"
+    "-- a label that is out of range is this state's own error\n"
+    "function fault(label)\n"
+    "  local logits = mt.zeros(4, 3)\n"
+    "  for _ = 1, 20 do\n"
+    "    local ok, err = pcall(function()\n"
+    "      local labels = mt.tensor {1, label, 2, 3}\n"
+    "      return mt.cross_entropy(logits, labels):item()\n"
+    "    end)\n"
+    "    if label <= 3 then assert(ok, err)\n"
+    "    else assert(not ok and err:find(label, 1, true), err) end\n"
+    "  end\n"
+    "end\n";
+
+static const char *device = "cpu";
 
 static lua_State *open_state(void) {
   lua_State *L = luaL_newstate();
@@ -31,7 +48,10 @@ static lua_State *open_state(void) {
   luaL_openlibs(L);
   luaL_requiref(L, "mytensor", luaopen_mytensor, 0);
   lua_pop(L, 1);
-  if (luaL_dostring(L, define)) {
+  lua_pushstring(L, device);
+  lua_setglobal(L, "device");
+  if (luaL_dostring(L, define) ||
+      luaL_dostring(L, "mt.set_default_device(device) mt.set_deterministic(true)")) {
     fprintf(stderr, "%s\n", lua_tostring(L, -1));
     lua_close(L);
     return NULL;
@@ -50,6 +70,14 @@ static int work(lua_State *L, int seed, int n, double *result) {
   *result = lua_tonumber(L, -1);
   lua_pop(L, 1);
   return 0;
+}
+
+static int fault(lua_State *L, int label) {
+  lua_getglobal(L, "fault");
+  lua_pushinteger(L, label);
+  if (lua_pcall(L, 1, 0, 0) == LUA_OK) return 0;
+  fprintf(stderr, "%s\n", lua_tostring(L, -1));
+  return 1;
 }
 
 /* State and settings of one do not show in the other, also after one is closed. */
@@ -71,6 +99,7 @@ static int side_by_side(double *expected) {
 }
 
 typedef struct job {
+  int label; /* 1 .. 3 are right */
   double result;
   int failed;
 } job;
@@ -78,12 +107,14 @@ typedef struct job {
 static void *run_job(void *user) {
   job *j = user;
   lua_State *L = open_state();
-  j->failed = L == NULL || work(L, 1, 20, &j->result);
+  j->failed = L == NULL || work(L, 1, 20, &j->result) || fault(L, j->label) ||
+              work(L, 1, 20, &j->result);
   if (L != NULL) lua_close(L);
   return NULL;
 }
 
-int main(void) {
+int main(int argc, char **argv) {
+  if (argc > 1) device = argv[1];
   double expected = 0;
   pthread_t thread[THREADS];
   job jobs[THREADS];
@@ -92,6 +123,7 @@ int main(void) {
     return 1;
   }
   for (int i = 0; i < THREADS; i++) {
+    jobs[i].label = i % 2 ? 2 : 100 + i;
     if (pthread_create(&thread[i], NULL, run_job, &jobs[i]) != 0) return 1;
   }
   for (int i = 0; i < THREADS; i++) pthread_join(thread[i], NULL);
