@@ -178,6 +178,27 @@ static int64_t block_columns(const conv *v, int64_t rows, int64_t bytes) {
   return mt_min(fit < nr ? nr : fit, mt_round_up(v->positions, nr));
 }
 
+/* A block of packed panels; see mt_block. */
+static void run_block(const conv *v, int64_t m, int64_t n, int64_t k, const void *a,
+                      const void *b, void *c, int64_t crs, mt_bias bias,
+                      int accumulate) {
+  const int mr = v->isa->mr, nr = v->isa->nr;
+  v->isa->block(&(mt_block){.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = a,
+                            .ars = 1,
+                            .acs = mr,
+                            .anext = mr * k,
+                            .b = b,
+                            .brs = nr,
+                            .bnext = nr * k,
+                            .c = c,
+                            .crs = crs,
+                            .bias = bias,
+                            .accumulate = accumulate});
+}
+
 /* ---- forward ---- */
 
 static conv plan_forward(const mt_call *call, char *base, size_t *bytes) {
@@ -218,9 +239,9 @@ static void forward_task(const conv *v, int64_t task, char *own) {
     do { /* once, too, if there are no channels */
       const int64_t kc = mt_min(v->depth - p, MT_GEMM_KC);
       v->isa->pack_windows(kc, columns, x, v->koff + p, r.joff, r.block);
-      v->isa->block(v->k, columns, kc,
-                    v->weight + g * v->weight_bytes + p * high * v->size, r.block,
-                    y + j * v->size, v->positions, p ? (mt_bias){0} : bias, p > 0, 0);
+      run_block(v, v->k, columns, kc,
+                v->weight + g * v->weight_bytes + p * high * v->size, r.block,
+                y + j * v->size, v->positions, p ? (mt_bias){0} : bias, p > 0);
       p += kc;
     } while (p < v->depth);
   }
@@ -277,9 +298,9 @@ static void input_task(const conv *v, int64_t task, char *own) {
       const int64_t kc = mt_min(v->k - p, MT_GEMM_KC);
       v->isa->pack_b(kc, columns, dy + (p * v->positions + j) * v->size, v->positions,
                      1, r.block);
-      v->isa->block(v->depth, columns, kc,
-                    v->weight + g * v->weight_bytes + p * high * v->size, r.block,
-                    r.product, v->columns, (mt_bias){0}, p > 0, 0);
+      run_block(v, v->depth, columns, kc,
+                v->weight + g * v->weight_bytes + p * high * v->size, r.block,
+                r.product, v->columns, (mt_bias){0}, p > 0);
     }
     fill_positions(v, j, columns, r.joff);
     v->isa->add_windows(v->depth, columns, r.product, v->columns, image, v->koff,
@@ -360,8 +381,8 @@ static void weight_task(const conv *v, int64_t task, char *own) {
       fill_positions(v, p, kc, r.joff);
       v->isa->pack_windows_t(kc, columns, x, r.joff, v->koff + j, r.block);
       v->isa->pack_a(v->k, kc, dy + p * v->size, v->positions, 1, r.product);
-      v->isa->block(v->k, columns, kc, r.product, r.block, sum, v->depth, (mt_bias){0},
-                    n > begin || p > 0, 0);
+      run_block(v, v->k, columns, kc, r.product, r.block, sum, v->depth, (mt_bias){0},
+                n > begin || p > 0);
     }
   }
 }

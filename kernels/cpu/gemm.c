@@ -1,6 +1,5 @@
 /* kernels/cpu/gemm.c -- products of float matrices of any size: cut into tiles for
-*threads
-** and into blocks for caches; small and thin ones without packing. */
+** threads and into blocks for caches; small and thin ones without packing. */
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/tables.h"
 
@@ -82,9 +81,8 @@ static void thin_part(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int6
 /* Threads share rows, or the columns of a single row. */
 static void thin(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
   const int64_t count = g->m > 1 ? g->m : g->n;
-  const double work = (double)g->m * (double)g->n * (double)g->k / 65536;
-  if (work < threads) threads = work < 1 ? 1 : (int)work;
-  const int64_t team = mt_min(threads, count);
+  const int64_t team =
+      mt_min(mt_min(threads, count), (int64_t)(mt_gemm_work(g) / MT_GEMM_GRAIN_THIN));
   if (team <= 1) {
     thin_part(g, isa, 0, g->m, 0, g->n);
     return;
@@ -101,112 +99,169 @@ static void thin(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
 
 /* ---- blocked products ---- */
 
-/* How a product is cut: each tile is computed by one thread, its sums in one order. */
-typedef struct tiles {
-  int64_t rows, columns; /* of one tile */
-  int64_t down, across;  /* how many */
-} tiles;
+/* How a product is cut. A tile is computed by one thread; its sums run over blocks of
+** kc terms, in one order whatever the tiles are. */
+typedef struct plan {
+  const mt_gemm_isa *isa;
+  int64_t size;          /* bytes of an element */
+  int64_t rows, columns; /* of a tile */
+  int64_t down, across;  /* tiles */
+  int64_t kc, mc, nc;    /* of a block */
+  bool pack_a, pack_b;
+  int64_t bytes_a, bytes_b; /* packed, of each thread */
+} plan;
 
 static bool is_thin(const mt_gemm *g) {
-  return g->m == 1 || g->n == 1 || g->k <= 2 ||
-         (double)g->m * (double)g->n * (double)g->k <= 2048;
+  return g->m == 1 || g->n == 1 || g->k <= 2 || mt_gemm_work(g) <= 2048 ||
+         (g->m <= 3 && g->bcs != 1 && g->brs == 1);
 }
 
-static tiles cut(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
-  tiles t = {g->m, g->n, 1, 1};
-  if ((double)g->m * (double)g->n * (double)g->k < 65536) threads = 1;
-  while (t.down * t.across < threads) {
-    /* halve the longer side, as long as both parts hold a few register blocks */
-    const bool wide = t.columns >= t.rows;
-    if (wide ? t.columns < 4 * isa->nr : t.rows < 4 * isa->mr) break;
-    if (wide) {
-      t.across *= 2;
-      t.columns = mt_round_up((g->n + t.across - 1) / t.across, isa->nr);
-    } else {
-      t.down *= 2;
-      t.rows = mt_round_up((g->m + t.down - 1) / t.down, isa->mr);
-    }
+/* `n` in equal parts of at most `most`, which are multiples of `unit`. */
+static int64_t equal_parts(int64_t n, int64_t most, int64_t unit) {
+  const int64_t parts = (n + most - 1) / most;
+  return mt_round_up((n + parts - 1) / parts, unit);
+}
+
+/* As many tiles as threads, or fewer: those that the slowest thread is done with first.
+** Beside a tile's area, its edges count: they are what is packed. */
+static void cut_tiles(const mt_gemm *g, int threads, plan *t) {
+  const int64_t mr = t->isa->mr, nr = t->isa->nr;
+  const int64_t team = mt_min(threads, (int64_t)(mt_gemm_work(g) / MT_GEMM_GRAIN));
+  double least = 0;
+  for (int64_t down = 1; down == 1 || down <= team; down++) {
+    const int64_t across = team > down ? team / down : 1;
+    const int64_t rows = mt_round_up((g->m + down - 1) / down, mr);
+    const int64_t columns = mt_round_up((g->n + across - 1) / across, nr);
+    const double cost =
+        (double)rows * (double)columns + 8 * ((double)rows + (double)columns);
+    if (down > 1 && cost >= least) continue;
+    least = cost;
+    t->rows = rows, t->columns = columns;
   }
-  t.across = (g->n + t.columns - 1) / t.columns;
-  t.down = (g->m + t.rows - 1) / t.rows;
+  t->down = (g->m + t->rows - 1) / t->rows;
+  t->across = (g->n + t->columns - 1) / t->columns;
+}
+
+/* Do the lines of kc rows, `stride` elements apart, stay in the first-level cache while
+** a panel is used? Where the distance is a multiple of a large power of two, they share
+** few of its 64 sets. */
+static bool spreads(int64_t stride, int64_t kc, int64_t size) {
+  const int64_t bytes = (stride < 0 ? -stride : stride) * size;
+  int64_t common = 64 * 64; /* of all lines of a set */
+  while (common > 64 && bytes % common) common /= 2;
+  return kc * common <= 4 * 64 * 64; /* 4 lines of each set */
+}
+
+/* What a panel of B, a block of A and a block of B may take of the three caches, bytes. */
+#define PANEL_B (24 << 10)
+#define BLOCK_A (192 << 10)
+#define BLOCK_B (2 << 20)
+/* The other matrix' size from which packing pays: a packed panel is used that often. */
+#define PACKING_PAYS 128
+
+static plan make_plan(const mt_gemm *g, int threads) {
+  plan t = {.isa = mt_gemm_of(g->dtype), .size = mt_cpu_size(g->dtype)};
+  const int64_t mr = t.isa->mr, nr = t.isa->nr;
+  cut_tiles(g, threads, &t);
+  const int64_t deepest = mt_max(PANEL_B / (nr * t.size), 256);
+  t.kc = equal_parts(g->k, mt_min(deepest, 384), 8);
+  t.mc = equal_parts(t.rows, mt_round_up(BLOCK_A / (t.kc * t.size), mr), mr);
+  t.pack_a = g->n > PACKING_PAYS ||
+             (g->acs != 1 && (g->ars != 1 || !spreads(g->acs, t.kc, t.size)));
+  t.pack_b = g->m > PACKING_PAYS || g->bcs != 1 || !spreads(g->brs, t.kc, t.size);
+  /* where one block has all rows, panels of B are packed right before their only use */
+  const int64_t widest = t.rows <= t.mc && t.pack_b ? nr : BLOCK_B / (t.kc * t.size);
+  t.nc = equal_parts(t.columns, mt_round_up(widest, nr), nr);
+  if (t.pack_a) t.bytes_a = mt_round_up(t.mc * t.kc * t.size + MT_GEMM_SLACK, 64);
+  /* the last columns, if they don't fill a panel, are packed in any case */
+  t.bytes_b = mt_round_up((t.pack_b ? t.nc : nr) * t.kc * t.size, 64);
   return t;
-}
-
-static size_t packed_a(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t) {
-  const int64_t rows = mt_min(mt_round_up(t->rows, isa->mr), MT_GEMM_MC);
-  const int64_t bytes = rows * mt_min(g->k, MT_GEMM_KC) * (g->dtype == MT_F64 ? 8 : 4);
-  return (size_t)mt_round_up(bytes + MT_GEMM_SLACK, 64);
-}
-
-static size_t packed_b(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t) {
-  const int64_t columns = mt_min(mt_round_up(t->columns, isa->nr), MT_GEMM_NC);
-  const int64_t bytes =
-      columns * mt_min(g->k, MT_GEMM_KC) * (g->dtype == MT_F64 ? 8 : 4);
-  return (size_t)mt_round_up(bytes, 64);
 }
 
 size_t mt_gemm_scratch(const mt_gemm *g, int threads) {
   if (is_thin(g)) return 0;
-  const mt_gemm_isa *isa = mt_gemm_of(g->dtype);
-  const tiles t = cut(g, isa, threads);
-  const size_t parts = (size_t)mt_min(t.down * t.across, threads);
-  return parts * (packed_a(g, isa, &t) + packed_b(g, isa, &t));
+  const plan t = make_plan(g, threads);
+  return (size_t)(t.down * t.across * (t.bytes_a + t.bytes_b));
 }
 
-/* Rows i0 .. and columns j0 .. of c, as many as the tile holds. */
-static void run_tile(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int64_t m,
-                     int64_t j0, int64_t n, char *pa, char *pb) {
-  const int64_t size = g->dtype == MT_F64 ? 8 : 4;
-  for (int64_t j = j0; j < j0 + n; j += MT_GEMM_NC) {
-    const int64_t nc = mt_min(j0 + n - j, MT_GEMM_NC);
-    for (int64_t p = 0; p < g->k; p += MT_GEMM_KC) {
-      const int64_t kc = mt_min(g->k - p, MT_GEMM_KC);
-      const bool last = p + kc == g->k;
-      isa->pack_b(kc, nc, (const char *)g->b + (p * g->brs + j * g->bcs) * size, g->brs,
-                  g->bcs, pb);
-      for (int64_t i = i0; i < i0 + m; i += MT_GEMM_MC) {
-        const int64_t mc = mt_min(i0 + m - i, MT_GEMM_MC);
-        isa->pack_a(mc, kc, (const char *)g->a + (i * g->ars + p * g->acs) * size,
-                    g->ars, g->acs, pa);
-        mt_bias bias = {0};
-        if (g->bias.data && p == 0) {
-          bias = g->bias;
-          bias.data = (const char *)bias.data + (i * bias.rs + j * bias.cs) * size;
-        }
-        char *c = (char *)g->c + (i * g->crs + j) * size;
-        isa->block(mc, nc, kc, pa, pb, c, g->crs, bias, p > 0,
-                   last && g->activation == MT_RELU);
-        if (last && g->activation == MT_GELU) activate(g, mc, nc, c);
-      }
+/* n columns of c from column j on, by a block of A and what b says of B. */
+static void run_columns(const mt_gemm *g, const plan *t, mt_block *block, int64_t i,
+                        int64_t j, int64_t n, int64_t brs, const char *b) {
+  block->n = n;
+  block->b = b, block->brs = brs;
+  block->bnext = brs == g->brs && !t->pack_b ? t->isa->nr : t->isa->nr * block->k;
+  block->c = (char *)g->c + (i * g->crs + j) * t->size;
+  block->bias = (mt_bias){0};
+  if (g->bias.data && !block->accumulate) {
+    block->bias = g->bias;
+    block->bias.data =
+        (const char *)g->bias.data + (i * g->bias.rs + j * g->bias.cs) * t->size;
+  }
+  t->isa->block(block);
+}
+
+/* kc terms from p on, of rows i0 .. and nc columns from j on. packed: A is. */
+static void run_depth(const mt_gemm *g, const plan *t, int64_t p, int64_t i0, int64_t m,
+                      int64_t j, int64_t nc, char *pa, bool packed) {
+  const int64_t kc = mt_min(g->k - p, t->kc);
+  char *pb = pa + t->bytes_a;
+  const mt_gemm_isa *isa = t->isa;
+  const bool last = p + kc == g->k;
+  const int64_t whole = t->pack_b ? nc : nc / isa->nr * isa->nr;
+  const char *b = (const char *)g->b + (p * g->brs + j * g->bcs) * t->size;
+  if (t->pack_b)
+    isa->pack_b(kc, nc, b, g->brs, g->bcs, pb);
+  else if (whole < nc)
+    isa->pack_b(kc, nc - whole, b + whole * t->size, g->brs, 1, pb);
+  for (int64_t i = i0; i < i0 + m; i += t->mc) {
+    const char *a = (const char *)g->a + (i * g->ars + p * g->acs) * t->size;
+    mt_block block = {.m = mt_min(i0 + m - i, t->mc),
+                      .k = kc,
+                      .a = a,
+                      .ars = g->ars,
+                      .acs = g->acs,
+                      .anext = isa->mr * g->ars,
+                      .crs = g->crs,
+                      .accumulate = p > 0,
+                      .fetch = nc * kc * t->size > MT_GEMM_L2,
+                      .relu = last && g->activation == MT_RELU};
+    if (t->pack_a) {
+      if (!packed) isa->pack_a(block.m, kc, a, g->ars, g->acs, pa);
+      block.a = pa, block.ars = 1, block.acs = isa->mr, block.anext = isa->mr * kc;
     }
+    if (whole > 0)
+      run_columns(g, t, &block, i, j, whole, t->pack_b ? isa->nr : g->brs,
+                  t->pack_b ? pb : b);
+    if (whole < nc) run_columns(g, t, &block, i, j + whole, nc - whole, isa->nr, pb);
+    if (last && g->activation == MT_GELU)
+      activate(g, block.m, nc, (char *)g->c + (i * g->crs + j) * t->size);
   }
 }
 
-/* Every step-th tile from part on. */
-static void run_part(const mt_gemm *g, const mt_gemm_isa *isa, const tiles *t,
-                     int64_t part, int64_t step, char *scratch) {
-  for (int64_t tile = part; tile < t->down * t->across; tile += step) {
-    const int64_t i = tile % t->down * t->rows, j = tile / t->down * t->columns;
-    run_tile(g, isa, i, mt_min(g->m - i, t->rows), j, mt_min(g->n - j, t->columns),
-             scratch, scratch + packed_a(g, isa, t));
+static void run_tile(const mt_gemm *g, const plan *t, int64_t tile, char *pa) {
+  const int64_t i = tile % t->down * t->rows, j0 = tile / t->down * t->columns;
+  const int64_t m = mt_min(g->m - i, t->rows);
+  const int64_t end = mt_min(g->n, j0 + t->columns);
+  if (m <= t->mc) {
+    for (int64_t p = 0; p < g->k; p += t->kc)
+      for (int64_t j = j0; j < end; j += t->nc)
+        run_depth(g, t, p, i, m, j, mt_min(end - j, t->nc), pa, j > j0);
+  } else {
+    for (int64_t j = j0; j < end; j += t->nc)
+      for (int64_t p = 0; p < g->k; p += t->kc)
+        run_depth(g, t, p, i, m, j, mt_min(end - j, t->nc), pa, false);
   }
 }
 
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads) {
   if (g->m == 0 || g->n == 0) return;
-  const mt_gemm_isa *isa = mt_gemm_of(g->dtype);
   if (is_thin(g)) {
-    thin(g, isa, threads);
+    thin(g, mt_gemm_of(g->dtype), threads);
     return;
   }
-  const tiles t = cut(g, isa, threads);
-  const int64_t team = mt_min(t.down * t.across, threads);
-  if (team <= 1) {
-    run_part(g, isa, &t, 0, 1, scratch);
-    return;
-  }
-  const size_t bytes = packed_a(g, isa, &t) + packed_b(g, isa, &t);
-#pragma omp parallel for num_threads(team) schedule(static)
-  for (int64_t part = 0; part < team; part++)
-    run_part(g, isa, &t, part, team, (char *)scratch + (size_t)part * bytes);
+  const plan t = make_plan(g, threads);
+  const int64_t count = t.down * t.across;
+#pragma omp parallel for num_threads(count) if (count > 1) schedule(static)
+  for (int64_t tile = 0; tile < count; tile++)
+    run_tile(g, &t, tile, (char *)scratch + tile * (t.bytes_a + t.bytes_b));
 }

@@ -5,12 +5,16 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* Rows of a block of A, and depth of a block, that stay in the second-level cache;
-*columns
-** of a block of B. Multiples of every mr and nr. */
-#define MT_GEMM_MC 144
+/* Depth of a block in convolutions. */
 #define MT_GEMM_KC 256
-#define MT_GEMM_NC 1024
+
+/* Bytes of a second-level cache that may be counted on. */
+#define MT_GEMM_L2 (256 << 10)
+
+/* Products of elements that are worth a thread: some 10 microseconds, since to wake one
+** takes that long; in thin products memory is what takes the time. */
+#define MT_GEMM_GRAIN      524288
+#define MT_GEMM_GRAIN_THIN 65536
 
 /* What is added to c[i][j]: data[i * rs + j * cs]; data NULL: nothing. */
 typedef struct mt_bias {
@@ -20,6 +24,21 @@ typedef struct mt_bias {
 
 /* A packed A may be written over its end by so many bytes. */
 #define MT_GEMM_SLACK 64
+
+/* One block of a product: c[i][j] (rows crs apart) = A B, plus bias, or plus c itself
+** with accumulate; what is below 0 becomes 0 with relu. Strides in elements. */
+typedef struct mt_block {
+  int64_t m, n, k;
+  const void *a;           /* element (i, p) of a panel of mr rows: i * ars + p * acs */
+  int64_t ars, acs, anext; /* anext: to the next panel */
+  const void *b;           /* element (p, j) of a panel of nr columns: p * brs + j */
+  int64_t brs, bnext;
+  void *c;
+  int64_t crs;
+  mt_bias bias;
+  int accumulate, relu;
+  int fetch; /* B is larger than the second-level cache */
+} mt_block;
 
 /* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each
 ** k x mr; packed B: panels of nr columns, each k x nr, on 64 bytes; the last panel is
@@ -32,10 +51,7 @@ typedef struct mt_gemm_isa {
   /* pack a k x n block, element (p, j) at b[p * rs + j * cs] */
   void (*pack_b)(int64_t k, int64_t n, const void *b, int64_t rs, int64_t cs,
                  void *dst);
-  /* c[i][j] (rows crs apart) = A B, plus bias, or plus c itself with accumulate; what
-  ** is below 0 becomes 0 with relu */
-  void (*block)(int64_t m, int64_t n, int64_t k, const void *a, const void *b, void *c,
-                int64_t crs, mt_bias bias, int accumulate, int relu);
+  void (*block)(const mt_block *g);
   /* y[i * ys] = sum over p of a[i * rs + p] * x[p * xs] */
   void (*dots)(int64_t m, int64_t k, const void *a, int64_t rs, const void *x,
                int64_t xs, void *y, int64_t ys);
@@ -88,5 +104,10 @@ static inline int64_t mt_round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;
 }
 static inline int64_t mt_min(int64_t a, int64_t b) { return a < b ? a : b; }
+static inline int64_t mt_max(int64_t a, int64_t b) { return a > b ? a : b; }
+/* Products of two elements. */
+static inline double mt_gemm_work(const mt_gemm *g) {
+  return (double)g->m * (double)g->n * (double)g->k;
+}
 
 #endif
