@@ -27,6 +27,7 @@ typedef enum mt_status {
   MT_EFAULT,       /* bad data: an index or label out of range, integer x / 0 */
   MT_EGRAD,        /* autograd: released graph, changed in place, no gradient */
   MT_EIO,          /* a file or a library */
+  MT_EINTERRUPT,   /* the host wants the op to end (Ctrl-C) */
   MT_ELUA,         /* a Lua error value waits in the state (hooks, mt.Function) */
   MT_EINTERNAL     /* a broken promise of our own */
 } mt_status;
@@ -87,6 +88,14 @@ typedef struct mt_fault {
 } mt_fault;
 #define MT_NOT_WHOLE INT64_MIN /* a float that is no whole number, as a position */
 
+/* How the host ends a long op. Kernels of the CPU ask between pieces of work, in any
+** thread: what they have written so far does not matter then. */
+typedef struct mt_interrupt {
+  int (*pending)(void *arg); /* NULL: never */
+  void *arg;
+  int stop; /* seen by a kernel; atomic */
+} mt_interrupt;
+
 typedef struct mt_call {
   int op;                   /* enum mt_op */
   int nin, nout;            /* lengths of in and out */
@@ -98,10 +107,11 @@ typedef struct mt_call {
   size_t scratch_bytes;
   uint64_t seed, position; /* Philox key and position reserved for this call */
   mt_fault *fault;
-  int device;        /* index, where the views lie */
-  int num_threads;   /* at most so many threads */
-  int precision;     /* of products: 0 float32, 1 TF32, 2 bfloat16 */
-  int deterministic; /* pin what is otherwise picked by timing */
+  int device;              /* index, where the views lie */
+  int num_threads;         /* at most so many threads */
+  int precision;           /* of products: 0 float32, 1 TF32, 2 bfloat16 */
+  int deterministic;       /* pin what is otherwise picked by timing */
+  mt_interrupt *interrupt; /* NULL: the call cannot be ended */
 } mt_call;
 
 typedef mt_status (*mt_kernel)(const mt_call *call);
@@ -195,6 +205,20 @@ typedef struct mt_backend {
 } mt_backend;
 
 const mt_backend *mt_cpu_backend(void);
+
+/* Shall the call end early? Costs nanoseconds: to be asked each millisecond or so. */
+static inline int mt_stopped(const mt_call *call) {
+#ifndef __CUDACC__
+  mt_interrupt *i = call->interrupt;
+  if (!i || !i->pending) return 0;
+  if (__atomic_load_n(&i->stop, __ATOMIC_RELAXED)) return 1;
+  if (!i->pending(i->arg)) return 0;
+  __atomic_store_n(&i->stop, 1, __ATOMIC_RELAXED);
+  return 1;
+#else
+  return (void)call, 0;
+#endif
+}
 
 /* Record the first fault of a call; later ones are dropped. */
 static inline void mt_fault_set(mt_fault *f, int op, int64_t position, int64_t value,

@@ -148,13 +148,13 @@ typedef void (*task_fn)(const conv *v, int64_t task, char *own);
 
 static void run_tasks(const conv *v, int64_t tasks, task_fn fn) {
   if (v->team <= 1) {
-    for (int64_t i = 0; i < tasks; i++) fn(v, i, v->own);
+    for (int64_t i = 0; i < tasks && !mt_stopped(v->call); i++) fn(v, i, v->own);
     return;
   }
 #pragma omp parallel for num_threads(v->team) schedule(static)
   for (int part = 0; part < v->team; part++) {
     const int64_t end = tasks * (part + 1) / v->team;
-    for (int64_t i = tasks * part / v->team; i < end; i++)
+    for (int64_t i = tasks * part / v->team; i < end && !mt_stopped(v->call); i++)
       fn(v, i, v->own + part * v->own_bytes);
   }
 }

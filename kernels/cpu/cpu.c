@@ -168,15 +168,30 @@ void mt_space_seek(const mt_space *s, int64_t index, int64_t *coord, int64_t *of
 }
 
 /* ---- threads --------------------------------------------------------------------- */
-void mt_cpu_parallel_run(int threads, int64_t n, int64_t grain, mt_range_fn fn,
+/* Piece by piece, so that it can be ended. Single items may be long themselves. */
+static void run_range(const mt_call *call, int64_t lo, int64_t hi, int64_t grain,
+                      mt_range_fn fn, void *context) {
+  const int64_t piece = grain > 1 ? grain * MT_PIECE : 1;
+  while (lo < hi && !mt_stopped(call)) {
+    const int64_t to = hi - lo > piece ? lo + piece : hi;
+    fn(context, lo, to);
+    lo = to;
+  }
+}
+
+void mt_cpu_parallel_run(const mt_call *call, int64_t n, int64_t grain, mt_range_fn fn,
                          void *context) {
+  int threads = call->num_threads;
   if (threads > n / grain) threads = (int)(n / grain);
-  if (threads < 1) threads = 1;
+  if (threads < 2) {
+    run_range(call, 0, n, grain, fn, context);
+    return;
+  }
 #pragma omp parallel num_threads(threads)
   {
     const int64_t team = omp_get_num_threads(), t = omp_get_thread_num();
     const int64_t share = n / team, more = n % team;
     const int64_t lo = share * t + (t < more ? t : more);
-    fn(context, lo, lo + share + (t < more ? 1 : 0));
+    run_range(call, lo, lo + share + (t < more ? 1 : 0), grain, fn, context);
   }
 }

@@ -181,19 +181,21 @@ static inline void mt_space_advance(const mt_space *s, int64_t n, int64_t *coord
 /* ---- threads --------------------------------------------------------------------- */
 #define MT_GRAIN 32768 /* elements of light work that are worth a thread */
 
+#define MT_PIECE 32 /* grains between two looks at call->interrupt */
+
 /* fn(context, lo, hi) over parts of 0 .. n-1, by at most call->num_threads threads,
 ** each with `grain` items or more. One part: called right here, nothing is woken.
 ** What fn computes for an item must not depend on where the parts begin. */
 typedef void (*mt_range_fn)(void *context, int64_t lo, int64_t hi);
-void mt_cpu_parallel_run(int threads, int64_t n, int64_t grain, mt_range_fn fn,
+void mt_cpu_parallel_run(const mt_call *call, int64_t n, int64_t grain, mt_range_fn fn,
                          void *context);
 static inline void mt_cpu_parallel_for(const mt_call *call, int64_t n, int64_t grain,
                                        mt_range_fn fn, void *context) {
   if (n <= 0) return;
-  if (call->num_threads < 2 || n < 2 * grain || n < 2)
+  if ((call->num_threads < 2 && n / MT_PIECE <= grain) || n < 2 * grain || n < 2)
     fn(context, 0, n);
   else
-    mt_cpu_parallel_run(call->num_threads, n, grain, fn, context);
+    mt_cpu_parallel_run(call, n, grain, fn, context);
 }
 
 /* Items worth a thread when each costs about `cost` light elements. */

@@ -214,6 +214,7 @@ static void run_depth(const mt_gemm *g, const plan *t, int64_t p, int64_t i0, in
   else if (whole < nc)
     isa->pack_b(kc, nc - whole, b + whole * t->size, g->brs, 1, pb);
   for (int64_t i = i0; i < i0 + m; i += t->mc) {
+    if (g->call && mt_stopped(g->call)) return;
     const char *a = (const char *)g->a + (i * g->ars + p * g->acs) * t->size;
     mt_block block = {.m = mt_min(i0 + m - i, t->mc),
                       .k = kc,

@@ -93,6 +93,7 @@ typedef struct mt_gemm {
   int64_t crs;
   mt_bias bias;
   mt_activation activation; /* f */
+  const mt_call *call;      /* which may be ended; or NULL */
 } mt_gemm;
 
 /* Bytes that mt_gemm_run needs; a multiple of 64. */

@@ -113,6 +113,7 @@ static void run_integers(const batch *t, int threads) {
 #pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
   for (int64_t r = 0; r < rows; r++) {
     const mt_gemm one = product_at(t, r / g->m);
+    if (g->call && mt_stopped(g->call)) continue;
     product_row(&one, r % g->m);
   }
 }
@@ -138,7 +139,10 @@ static size_t scratch_of(const batch *t, int threads) {
   return (size_t)team_of(t, threads) * mt_gemm_scratch(&t->one, 1);
 }
 
-static mt_status run(const batch *t, const mt_call *call) {
+static mt_status run(const batch *planned, const mt_call *call) {
+  batch own = *planned;
+  const batch *const t = &own;
+  own.one.call = call;
   if (t->count == 0 || t->one.m == 0 || t->one.n == 0) return MT_OK;
   if (!MT_IS_FLOAT(t->one.dtype)) {
     run_integers(t, call->num_threads);

@@ -17,6 +17,7 @@ static mt_status nonzero_run(const mt_call *call) {
   mt_space_seek(&s, 0, coord, offset);
   for (int64_t i = 0; i < s.numel && found < count;) {
     int64_t run = s.size[0] - coord[0];
+    if (mt_stopped(call)) break;
     if (run > BLOCK) run = BLOCK;
     mt_cpu_load(x->dtype, run, x->data + offset[0], s.stride[0][0], MT_BOOL, set);
     for (int64_t k = 0; k < run && found < count; k++)

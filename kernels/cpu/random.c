@@ -204,7 +204,8 @@ static int index_bits(int64_t n) {
 }
 
 /* Sort by the bits from `from` up; the result is returned, one of a and b. */
-static uint64_t *sort_by_digits(int64_t n, int from, uint64_t *a, uint64_t *b) {
+static uint64_t *sort_by_digits(const mt_call *call, int64_t n, int from, uint64_t *a,
+                                uint64_t *b) {
   int64_t start[DIGITS];
   for (int shift = from; shift < 64; shift += DIGIT_BITS) {
     memset(start, 0, sizeof start);
@@ -215,7 +216,11 @@ static uint64_t *sort_by_digits(int64_t n, int from, uint64_t *a, uint64_t *b) {
       start[k] = sum;
       sum += count;
     }
-    for (int64_t i = 0; i < n; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
+    for (int64_t i = 0; i < n;) {
+      const int64_t end = n - i > MT_PIECE * MT_GRAIN ? i + MT_PIECE * MT_GRAIN : n;
+      if (mt_stopped(call)) return a;
+      for (; i < end; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
+    }
     uint64_t *const t = a;
     a = b, b = t;
   }
@@ -245,7 +250,7 @@ static mt_status permutation_run(const mt_call *call) {
     for (int64_t k = 0; k < part; k++)
       key[i + k] = (word[k] & ~o.mask) | (uint64_t)(i + k);
   }
-  o.key = sort_by_digits(n, index_bits(n), key, room);
+  o.key = sort_by_digits(call, n, index_bits(n), key, room);
   return mt_cpu_generate(call, call->out[0], MT_I64, make_order, &o, 1);
 }
 

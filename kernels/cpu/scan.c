@@ -5,6 +5,7 @@
 #define BLOCK 256 /* elements of a buffer */
 
 typedef struct scan {
+  const mt_call *call;
   mt_space others;         /* y, x without the scanned dim */
   int64_t length, step[2]; /* of the scanned dim; bytes, negative in reverse */
   char *y;
@@ -39,6 +40,7 @@ static void line_range(void *context, int64_t lo, int64_t hi) { /* lines */
     mt_space_seek(&s->others, line, coord, offset);
     for (int64_t i = 0; i < s->length; i += BLOCK) {
       const int64_t n = s->length - i < BLOCK ? s->length - i : BLOCK;
+      if (i % (BLOCK << 12) == 0 && mt_stopped(s->call)) return; /* a million each */
       mt_cpu_load(s->from, n, s->x + offset[1] + i * s->step[1], s->step[1], s->sum,
                   values);
       sum_block(s, n, values, &sum, false);
@@ -59,6 +61,7 @@ static void across_range(void *context, int64_t lo, int64_t hi) { /* blocks of l
     mt_space_seek(o, item / s->blocks * o->size[0] + first, coord, offset);
     memset(sums, 0, sizeof sums);
     for (int64_t i = 0; i < s->length; i++) {
+      if (i % 4096 == 0 && mt_stopped(s->call)) return;
       mt_cpu_load(s->from, n, s->x + offset[1] + i * s->step[1], o->stride[1][0],
                   s->sum, values);
       sum_block(s, n, values, sums, true);
@@ -86,7 +89,7 @@ static mt_status cumsum_run(const mt_call *call) {
   if (x->ndim == 0) return mt_cpu_copy_view(call, y, x);
   const int d = (int)call->attr[0].i[0];
   mt_view rest[2];
-  scan s = {.length = x->shape[d], .y = y->data, .x = x->data};
+  scan s = {.call = call, .length = x->shape[d], .y = y->data, .x = x->data};
   s.step[0] = without_dim(y, d, &rest[0]);
   s.step[1] = without_dim(x, d, &rest[1]);
   s.from = x->dtype, s.to = y->dtype;

@@ -108,6 +108,10 @@ static mt_status walk_all(mt_walk *w, int n, mt_tensor *const *outputs,
     MT_TRY(mt_walk_arrive(w, edge[i], first));
   }
   while (w->n > 0) {
+    mt_interrupt *const stop = &w->ctx->interrupt;
+    if (stop->pending && stop->pending(stop->arg)) {
+      return mt_fail(MT_EINTERRUPT, "interrupted!");
+    }
     mt_task *const t = mt_walk_next(w);
     const mt_status status = mt_walk_visit(w, t);
     if (!w->capturing) mt_task_free(t);

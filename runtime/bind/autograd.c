@@ -48,7 +48,9 @@ mt_status mtl_protected(lua_CFunction fn, void *p) {
   if (!lua_checkstack(L, 8)) return mt_fail(MT_EMEMORY, "Lua's stack is full");
   lua_pushcfunction(L, fn);
   lua_pushlightuserdata(L, p);
-  return lua_pcall(L, 1, 0, 0) == LUA_OK ? MT_OK : mtl_keep_error(L);
+  const int status = lua_pcall(L, 1, 0, 0);
+  mtl_expect_hook(L);
+  return status == LUA_OK ? MT_OK : mtl_keep_error(L);
 }
 
 static void hold(int n, mt_tensor *const *t) {

@@ -85,6 +85,35 @@ static void push_weak_table(lua_State *L) {
   lua_setmetatable(L, -2);
 }
 
+/* ---- interrupts ----------------------------------------------------------------------
+** A host that wants to stop its script, as lua and mtlua do after Ctrl-C, sets a hook in
+** the main thread, from a signal handler. Within a long op Lua does not get to call it:
+** we see that it has changed, in whatever thread runs a part of the op. */
+
+static int hook_is_new(void *arg) {
+  const mtl_state *s = arg;
+  const lua_Hook hook = lua_gethook(s->main);
+  return hook != s->hook && hook != NULL;
+}
+
+void mtl_expect_hook(lua_State *L) {
+  mtl_state *s = mtl_state_of(L);
+  if (lua_gethookcount(s->main) != 1) s->hook = lua_gethook(s->main);
+}
+
+/* Raise what the host's hook raises; it looks at nothing but the state. */
+static int raise_interrupt(lua_State *L) {
+  const mtl_state *s = mtl_state_of(L);
+  const lua_Hook hook = lua_gethook(L);
+  lua_Debug ar;
+  if (L == s->main && hook != NULL && lua_getstack(L, 0, &ar)) {
+    ar.event = LUA_HOOKCOUNT;
+    ar.currentline = -1;
+    hook(L, &ar);
+  }
+  return luaL_error(L, "interrupted!");
+}
+
 void mtl_open_state(lua_State *L) {
   pthread_once(&setup_once, mt_autograd_setup);
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key) == LUA_TNIL) {
@@ -93,6 +122,7 @@ void mtl_open_state(lua_State *L) {
     mt_context_init(&s->ctx);
     s->ctx.collect = collect_all;
     s->ctx.lua = s;
+    s->ctx.interrupt = (mt_interrupt){hook_is_new, s, 0};
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     s->main = lua_tothread(L, -1);
     lua_pop(L, 1);
@@ -143,6 +173,11 @@ static void step_collector(lua_State *L, mtl_state *s) {
 mtl_state *mtl_enter_state(lua_State *L) {
   mtl_state *s = mtl_state_of(L);
   if (s->ctx.gc_debt >= STEP_BYTES || s->npending > 0) step_collector(L, s);
+  s->hook = lua_gethook(s->main);
+  /* In a coroutine Lua does not call it: an interrupt that waits is raised here. */
+  if (s->hook != NULL && L != s->main && lua_gethookcount(s->main) == 1) {
+    raise_interrupt(L);
+  }
   return s;
 }
 
@@ -185,6 +220,7 @@ mt_status mtl_keep_error(lua_State *L) {
 
 int mtl_raise(lua_State *L, const char *fname) {
   const mt_error *e = mt_last_error();
+  if (e->status == MT_EINTERRUPT) return raise_interrupt(L);
   if (e->status == MT_ELUA) {
     lua_rawgetp(L, LUA_REGISTRYINDEX, &error_key);
     lua_pushboolean(L, 0);

@@ -36,6 +36,7 @@ static inline mtl_box *mtl_to_box(lua_State *L, int arg) {
 typedef struct mtl_state {
   mt_context ctx;  /* first: a pointer to it is one to the whole */
   lua_State *main; /* the main thread, which lives as long as the state */
+  lua_Hook hook;   /* the main thread's when the current call began */
   bool closed;     /* lua_close has finalized everything of ours */
   int nscopes;     /* mt.scope calls that are running */
   int metatable;   /* of tensors: its reference in the registry */
@@ -58,6 +59,9 @@ mtl_state *mtl_enter_state(lua_State *L);
 int mtl_call_op_of(lua_State *L, mtl_state *s, mt_op op, int first, const char *fname);
 int mtl_call_op_inplace_of(lua_State *L, mtl_state *s, mt_op op, int first,
                            const char *fname);
+
+/* Lua code has run within a call: a hook that it has set is no interrupt. */
+void mtl_expect_hook(lua_State *L);
 
 /* Release the pending references from position keep on. */
 void mtl_drop_pending(mtl_state *s, int keep);

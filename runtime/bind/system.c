@@ -58,12 +58,15 @@ static int mt_set_rng_state(lua_State *L) {
 
 /* ---- threads and algorithms ---- */
 
-/* mt.set_num_threads(n): for all kernels of the process */
+/* mt.set_num_threads(n): for all kernels of the process; a child of fork() has one */
 static int mt_set_threads(lua_State *L) {
   const int64_t n = mtl_check_int(L, 1, "set_num_threads");
   if (n < 1 || n > 1024) {
     return mtl_argerror(L, 1, "set_num_threads", "%lld threads: 1 .. 1024 are possible",
                         (long long)n);
+  }
+  if (n > 1 && mt_is_forked()) {
+    return luaL_error(L, "set_num_threads: a child of fork() works on one thread");
   }
   mt_set_num_threads((int)n);
   return 0;

@@ -1,9 +1,11 @@
 /* runtime/core/context.c -- defaults of a state, threads of the process, backends. */
 #define _GNU_SOURCE
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 
 void mt_context_init(mt_context *ctx) {
@@ -26,13 +28,36 @@ static int default_threads(void) {
   return 1;
 }
 
+/* After fork() the child has one thread: those of OpenMP are gone, and to ask for them
+** would be to wait for ever. The allocator's locks go along unlocked. */
+static int is_child;
+static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+
+static void begin_child(void) {
+  mt_memory_after_fork();
+  __atomic_store_n(&is_child, 1, __ATOMIC_RELAXED);
+  __atomic_store_n(&threads, 1, __ATOMIC_RELAXED);
+}
+
+static void watch_forks(void) {
+  pthread_atfork(mt_memory_before_fork, mt_memory_after_fork, begin_child);
+}
+
+bool mt_is_forked(void) { return __atomic_load_n(&is_child, __ATOMIC_RELAXED) != 0; }
+
 int mt_get_num_threads(void) {
   int n = __atomic_load_n(&threads, __ATOMIC_RELAXED);
-  if (n == 0) __atomic_store_n(&threads, n = default_threads(), __ATOMIC_RELAXED);
+  if (n == 0) {
+    pthread_once(&fork_once, watch_forks);
+    __atomic_store_n(&threads, n = default_threads(), __ATOMIC_RELAXED);
+  }
   return n;
 }
 
-void mt_set_num_threads(int n) { __atomic_store_n(&threads, n, __ATOMIC_RELAXED); }
+void mt_set_num_threads(int n) {
+  mt_get_num_threads(); /* which sees to forks */
+  __atomic_store_n(&threads, n, __ATOMIC_RELAXED);
+}
 
 /* The text of the fault in f, for the op that it names; clears f. */
 static mt_status raise_fault(mt_fault *f) {

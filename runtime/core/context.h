@@ -22,7 +22,8 @@ struct mt_context {
   size_t gc_debt; /* bytes allocated since bind last stepped the collector */
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
-  void *lua; /* bind's own */
+  mt_interrupt interrupt; /* set by bind */
+  void *lua;              /* bind's own */
 };
 
 void mt_context_init(mt_context *ctx);
@@ -43,6 +44,8 @@ void mt_memory_empty_cache(mt_device device);
 /* Threads of all kernels of the process; n >= 1. */
 void mt_set_num_threads(int n);
 int mt_get_num_threads(void);
+/* Is this a child of fork() of a process that had used us? It works on one thread. */
+bool mt_is_forked(void);
 
 /* The backend of a device; NULL and an error text if it is not there. A GPU's plugin is
 ** opened at its first use: $MYTENSOR_CUDA, beside the host or module, the libdir. */

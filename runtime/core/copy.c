@@ -12,6 +12,10 @@ mt_status mt_kernel_status(mt_context *ctx, mt_device device, const char *op,
                            mt_status status) {
   static int sync = -1;
   if (device.kind == MT_CPU) {
+    if (__atomic_load_n(&ctx->interrupt.stop, __ATOMIC_RELAXED)) {
+      ctx->interrupt.stop = 0;
+      return mt_fail(MT_EINTERRUPT, "interrupted!");
+    }
     if (status == MT_OK) return MT_OK;
     return mt_fail(status, "%s: the kernel does not take these arguments", op);
   }
@@ -61,6 +65,7 @@ mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
                         .fault = &fault,
                         .device = device.index,
                         .num_threads = mt_get_num_threads(),
+                        .interrupt = &ctx->interrupt,
                         .deterministic = ctx->deterministic};
   return mt_kernel_status(ctx, device, "copy", backend->copy(&call));
 }
@@ -244,6 +249,7 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
                         .attr = values,
                         .fault = &fault,
                         .num_threads = mt_get_num_threads(),
+                        .interrupt = &ctx->interrupt,
                         .deterministic = ctx->deterministic};
   const mt_status status =
       mt_kernel_status(ctx, device, "optimiser step", backend->many[which](&call));

@@ -218,6 +218,7 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                   .position = position,
                   .fault = fault,
                   .num_threads = mt_get_num_threads(),
+                  .interrupt = &r->ctx->interrupt,
                   .precision = r->ctx->precision,
                   .deterministic = r->ctx->deterministic};
   if (entry->scratch) {

@@ -315,3 +315,13 @@ void mt_memory_empty_cache(mt_device device) {
   } else if (mt_backend_of(device))
     mt_gpu_empty_cache(device.index);
 }
+
+void mt_memory_before_fork(void) {
+  pthread_mutex_lock(&cpu.lock);
+  mt_small_before_fork();
+}
+
+void mt_memory_after_fork(void) {
+  mt_small_after_fork();
+  pthread_mutex_unlock(&cpu.lock);
+}

@@ -9,6 +9,10 @@ void mt_memory_count_tensor(mt_device device, int change);
 ** reached: MT_EMEMORY if that is over the limit, also after a collection. */
 mt_status mt_memory_admit(mt_context *ctx, size_t bytes);
 
+/* Hold every lock of the CPU's allocator; let them go, in parent and child. */
+void mt_memory_before_fork(void);
+void mt_memory_after_fork(void);
+
 /* The same services for one GPU (device_memory.c). NULL: exhausted. */
 void *mt_gpu_take(int gpu, void *stream, size_t bytes);
 void mt_gpu_give(int gpu, void *p, size_t bytes);

@@ -84,3 +84,7 @@ void mt_small_unmark(void) {
     __atomic_store_n(&h->mark, INT64_MIN, __ATOMIC_RELAXED);
   pthread_mutex_unlock(&lock);
 }
+
+void mt_small_before_fork(void) { pthread_mutex_lock(&lock); }
+
+void mt_small_after_fork(void) { pthread_mutex_unlock(&lock); }

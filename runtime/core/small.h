@@ -75,6 +75,10 @@ static inline void mt_small_count(int64_t *counter, int64_t change) {
   __atomic_store_n(counter, *counter + change, __ATOMIC_RELAXED);
 }
 
+/* Hold the lock of the lists of threads while the process forks. */
+void mt_small_before_fork(void);
+void mt_small_after_fork(void);
+
 /* The counters of all threads, those that have ended included; only they are filled. */
 void mt_small_totals(mt_heap *sum /* [out] */);
 /* Let every thread look at the limit and the peak anew. */

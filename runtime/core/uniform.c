@@ -94,6 +94,7 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
                         .fault = fault,
                         .device = device.index,
                         .num_threads = mt_get_num_threads(),
+                        .interrupt = &ctx->interrupt,
                         .precision = ctx->precision,
                         .deterministic = ctx->deterministic};
   *status = mt_kernel_status(ctx, device, op->name, entry->run(&call));

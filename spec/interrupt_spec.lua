@@ -1,0 +1,102 @@
+-- spec/interrupt_spec.lua: Ctrl-C in a long op, in a loop, in backward, in a coroutine:
+-- a Lua error within a second, which a script can catch and go on from.
+
+local shell = require "spec.support.shell"
+
+-- What takes seconds; `ready()` tells that it begins.
+local WORK = {
+  product = "local a = mt.ones(6000, 6000) ready() a:matmul(a):matmul(a)",
+  ["product of integers"] = [[
+    local a = mt.ones(2500, 2500):long() ready() a:matmul(a)]],
+  ["batch of products"] = [[
+    local a = mt.ones(1, 500, 500):expand(3000, -1, -1) ready() a:matmul(a)]],
+  convolution = [[
+    local f, x = mt.nn.Conv2d(128, 128, 3), mt.ones(8, 128, 112, 112)
+    ready()
+    while true do f(x) end]],
+  cumsum = [[
+    local a = mt.ones({ 1 }, { dtype = "float16" }):expand(100000000)
+    ready()
+    while true do a:cumsum(1) end]],
+  sum = "local a = mt.ones(1000):expand(20000000, 1000) ready() a:sum()",
+  elementwise = [[
+    local a = mt.ones(50000000)
+    ready()
+    for i = 1, 1000 do a:exp_():log_() end]],
+  permutation = "ready() for i = 1, 100 do mt.randperm(20000000) end",
+  loop = "ready() while true do end",
+  ["loop of small ops"] = [[
+    local a = mt.ones(3) ready() while true do a = a * 1 end]],
+  ["loop in a coroutine"] = [[
+    ready()
+    coroutine.wrap(function() while true do local _ = mt.ones(3) + 1 end end)()]],
+  ["no_grad"] = [[
+    mt.no_grad(function()
+      local a = mt.ones(6000, 6000)
+      ready()
+      a:matmul(a):matmul(a)
+    end)]],
+  backward = [[
+    local a = mt.ones({ 3000, 3000 }, { requires_grad = true })
+    local y = a:matmul(a):sum()
+    ready()
+    for i = 1, 100 do y:backward { retain_graph = true } end]],
+  ["backward with hooks"] = [[
+    local a = mt.ones({ 9 }, { requires_grad = true })
+    local y = a * 2
+    y:register_hook(function(g) return g * 1 end)
+    y = y:sum()
+    ready()
+    while true do y:backward { retain_graph = true } end]],
+}
+
+local SCRIPT = [[
+  local mt = require "mytensor"
+  mt.set_num_threads(2)
+  local function ready() io.stderr:write "ready\n" end
+  local ok, err = pcall(function() %s end)
+  print(ok, (tostring(err):gsub("^.-(interrupted!).*$", "%%1")))
+  print((mt.ones(2) + 1):sum():item(), mt.is_grad_enabled())]]
+
+-- Run the work, interrupt it a while after it is ready, and measure what follows.
+local function interrupt(work)
+  local script = os.tmpname()
+  shell.write(script, SCRIPT:format(work))
+  local r = shell.run(([[
+    %s %s >%s.out 2>%s.err &
+    p=$!
+    for i in $(seq 600); do
+      grep -q ready %s.err && break
+      sleep 0.1
+    done
+    sleep 0.4
+    kill -INT $p
+    a=$(date +%%s%%N)
+    wait $p
+    b=$(date +%%s%%N)
+    echo $(( (b - a) / 1000000 ))
+    cat %s.out %s.err
+    rm %s.out %s.err]])
+    :gsub("%%s%.", script .. "."):format(shell.lua_command(), script))
+  os.remove(script)
+  return r.out
+end
+
+local names = {}
+for name in pairs(WORK) do names[#names + 1] = name end
+table.sort(names)
+
+describe("an interrupt", function()
+  for _, name in ipairs(names) do
+    it("ends within a second: " .. name, function()
+      if shell.sanitized then pending "a sanitizer runs" end
+      local out = interrupt(WORK[name])
+      local ms = tonumber(out:match "^%d+")
+      assert.truthy(out:find "ready", out)
+      -- In a coroutine the error is met there, and once more in the main thread.
+      local caught = out:find("\nfalse\tinterrupted!\n4.0\ttrue\n", 1, true)
+      assert.truthy(caught or name:find "coroutine" and out:find "interrupted!", out)
+      assert.is_true(ms < 1000, ms .. " ms")
+    end)
+  end
+end)
