@@ -2772,7 +2772,7 @@ function mt.set_matmul_precision(highest, high, medium) end
 function mt.set_memory_limit(bytes, device) end
 
 --- `mt.set_num_threads(n)`
---- for all kernels of the process
+--- for all kernels of the process; a child of fork() has one
 ---@param n any
 ---@return any
 function mt.set_num_threads(n) end
