@@ -55,8 +55,11 @@ LIBS      = -Wl,--as-needed -lmvec -lm -ldl -lpthread
 # that it opens later (oneDNN) shares its OpenMP threads, which therefore are exported.
 GOMP      = $(filter /%,$(shell $(CC) -print-file-name=libgomp.a))
 HOST_LIBS = $(if $(and $(GOMP),$(if $(SAN),,1)),-Wl$(,)--whole-archive $(GOMP) \
-              -Wl$(,)--no-whole-archive,-fopenmp) \
+              -Wl$(,)--no-whole-archive,$(OPENMP)) \
             $(if $(wildcard /usr/lib/*/libz.a),-l:libz.a -Wl$(,)--exclude-libs$(,)libz.a,-lz)
+
+# ThreadSanitizer knows nothing of libgomp's threads: there pthreads stand in for them.
+OPENMP    = $(if $(filter thread,$(SAN)),$(O)/spec/support/gomp.o,-fopenmp)
 
 # ---- sources ---------------------------------------------------------------------------
 ROWS_SRC := $(wildcard kernels/cpu/rows_*.c)
@@ -181,7 +184,15 @@ $(B)/mtlua $(B)/faults/mtlua: $(LIB_OBJ) $(HOST_OBJ) $(B)/gen/objects
 $(B)/mtlua: FAULTS =
 $(B)/faults/mtlua: $(O)/spec/support/faults.o
 $(B)/faults/mtlua: FAULTS = $(O)/spec/support/faults.o $(foreach f,malloc calloc realloc \
-  free strdup posix_memalign mmap luaL_newstate luaL_openlibs,-Wl$(,)--wrap=$(f))
+  free strdup posix_memalign aligned_alloc mmap luaL_newstate luaL_openlibs,-Wl$(,)--wrap=$(f))
+
+# Lua states in threads: a program of the specs.
+$(B)/threads: $(O)/spec/support/threads.o $(LIB_OBJ) $(B)/gen/objects
+	$(call say,LINK,$@)
+	$(Q)$(LINK) -o $@ $< $(LIB_OBJ) $(LUA_STATIC) $(OPENMP) -lz $(LIBS)
+ifeq ($(SAN),thread)
+$(B)/threads $(B)/mtlua: $(O)/spec/support/gomp.o
+endif
 
 # nodelete: OpenMP's threads outlive the Lua state that closes the module.
 $(B)/mytensor.so: $(LIB_OBJ) $(B)/gen/objects
@@ -267,9 +278,13 @@ fuzz-readers: ## a minute of libFuzzer for each reader of files and for the form
 	    >build/fuzz/$$n.log 2>&1 || { tail -40 build/fuzz/$$n.log; exit 1; }; \
 	  grep -E 'number_of_exec|average_exec|new_units' build/fuzz/$$n.log; done
 
-test-tsan: ## the specs under ThreadSanitizer
-	$(AGAIN) SAN=thread build/tsan/mtlua
-	build/tsan/mtlua $(SPECS)
+# One Lua state has one thread, but for the kernels': some specs suffice.
+test-tsan: ## states that train in threads, and kernels, under ThreadSanitizer
+	$(AGAIN) SAN=thread build/tsan/mtlua build/tsan/threads
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 6 1
+	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 3 2
+	OMP_NUM_THREADS=4 TSAN_OPTIONS=halt_on_error=1 build/tsan/mtlua spec/run.lua \
+	  programs memory spec/lua/layers_spec.lua spec/ops/reduce_spec.lua
 
 test-cuda: ## the specs on the GPU; a machine without one fails
 	@$(if $(CUDA_SRC),:,echo "test-cuda: this tree has no CUDA kernels yet"; exit 1)

@@ -18,25 +18,42 @@ describe("examples/embed", function()
   end)
 end)
 
+-- Compile a program of spec/support against the module of the build.
+local function program(source)
+  need_compiler()
+  local so = shell.build .. "/mytensor.so"
+  if not shell.exists(so) then pending(so .. " is not built") end
+  local static = shell.run("ls /usr/lib/*/liblua5.4.a /usr/local/lib/liblua5.4.a "
+    .. "/usr/lib*/liblua5.4.a 2>/dev/null").out:match "%S+"
+  if not static then pending "no static Lua library" end
+  local path = os.tmpname()
+  local r = shell.run(table.concat({ "gcc -O1 -Wall -Wextra -Werror -I. -Iruntime",
+    "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -o", path,
+    "spec/support/" .. source, "-Wl,-E -Wl,--whole-archive", static,
+    "-Wl,--no-whole-archive -L" .. shell.build, "-l:mytensor.so",
+    "-Wl,-rpath," .. shell.quote(require "lfs".currentdir() .. "/" .. shell.build),
+    "-lm -ldl -lpthread" }, " "))
+  assert.equal(0, r.code, r.err)
+  return path
+end
+
 describe("several states", function()
   it("in one process, in one thread and in many, do not disturb each other", function()
-    need_compiler()
-    local so = shell.build .. "/mytensor.so"
-    if not shell.exists(so) then pending(so .. " is not built") end
-    local static = shell.run("ls /usr/lib/*/liblua5.4.a /usr/local/lib/liblua5.4.a "
-      .. "/usr/lib*/liblua5.4.a 2>/dev/null").out:match "%S+"
-    if not static then pending "no static Lua library" end
-    local program = os.tmpname()
-    local r = shell.run(table.concat({ "gcc -O1 -Wall -Wextra -Werror -Iruntime",
-      "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -o", program,
-      "spec/support/two_states.c -Wl,-E -Wl,--whole-archive", static,
-      "-Wl,--no-whole-archive -L" .. shell.build, "-l:mytensor.so",
-      "-Wl,-rpath," .. shell.quote(require "lfs".currentdir() .. "/" .. shell.build),
-      "-lm -ldl -lpthread" }, " "))
-    assert.equal(0, r.code, r.err)
-    r = shell.run(program)
-    os.remove(program)
+    local path = program "two_states.c"
+    local r = shell.run(path)
+    os.remove(path)
     assert.equal("all states agree\n", r.out, r.err)
     assert.equal(0, r.code, r.err)
+  end)
+
+  it("train in threads, come and go, and read each other's memory", function()
+    local path = program "threads.c"
+    for _, arguments in ipairs { " 10 1", " 4 2" } do
+      local r = shell.run(path .. arguments)
+      assert.equal(0, r.code, r.err)
+      local _, right = r.out:gsub(": right\n", "")
+      assert.equal(4, right, r.out)
+    end
+    os.remove(path)
   end)
 end)

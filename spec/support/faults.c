@@ -16,6 +16,7 @@ void *__real_calloc(size_t n, size_t size);
 void *__real_realloc(void *p, size_t n);
 void __real_free(void *p);
 char *__real_strdup(const char *s);
+void *__real_aligned_alloc(size_t align, size_t n);
 int __real_posix_memalign(void **p, size_t align, size_t n);
 void *__real_mmap(void *p, size_t n, int prot, int flags, int fd, off_t offset);
 lua_State *__real_luaL_newstate(void);
@@ -26,6 +27,7 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 void __wrap_free(void *p);
 char *__wrap_strdup(const char *s);
+void *__wrap_aligned_alloc(size_t align, size_t n);
 int __wrap_posix_memalign(void **p, size_t align, size_t n);
 void *__wrap_mmap(void *p, size_t n, int prot, int flags, int fd, off_t offset);
 lua_State *__wrap_luaL_newstate(void);
@@ -74,6 +76,10 @@ void __wrap_free(void *p) {
 
 char *__wrap_strdup(const char *s) {
   return fails() ? NULL : counted(__real_strdup(s));
+}
+
+void *__wrap_aligned_alloc(size_t align, size_t n) {
+  return fails() ? NULL : counted(__real_aligned_alloc(align, n));
 }
 
 int __wrap_posix_memalign(void **p, size_t align, size_t n) {
