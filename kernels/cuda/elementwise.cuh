@@ -17,9 +17,9 @@ template <class T> struct attributes { T at[2]; };
 
 // An input as the row kernel sees it.
 template <class T> struct operand {
-  const char *p; // NULL: the value serves for every element
-  int64_t row;   // bytes from one row to the next
-  int step;      // bytes from one element to the next; 0: one for the whole row
+  const char *p;  // NULL: the value serves for every element
+  int64_t row;    // bytes from one row to the next
+  uint32_t apart; // bytes from one piece to the next; 0: one element for the whole row
   T value;
 };
 
@@ -27,9 +27,10 @@ template <class F> struct row_arguments {
   using T = typename F::type;
   char *out;
   int64_t out_row;
-  int out_step;
-  mt_dtype dtype; // of the inputs
-  int64_t rows, columns;
+  uint32_t out_apart;
+  mt_dtype dtype;       // of the inputs
+  uint32_t rows, whole; // pieces of V elements in each
+  int left;             // elements of one behind them
   operand<T> in[F::inputs];
   attributes<T> attr;
   mt_fault *fault;
@@ -51,21 +52,22 @@ __global__ void __launch_bounds__(256)
   using T = typename F::type;
   using O = out_t<F, S>;
   constexpr int N = F::inputs;
-  const int64_t c = (int64_t(blockIdx.x) * blockDim.x + threadIdx.x) * V;
-  const int64_t r =
-      (int64_t(blockIdx.z) * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y;
-  if (r >= a.rows || c >= a.columns) return;
-  if (c + V <= a.columns) {
+  const uint32_t c = blockIdx.x * blockDim.x + threadIdx.x;
+  const uint32_t r = (blockIdx.z * gridDim.y + blockIdx.y) * blockDim.y + threadIdx.y;
+  if (r >= a.rows) return;
+  char *to = a.out + r * a.out_row + uint64_t(c) * a.out_apart;
+  if (c < a.whole) {
     piece<S, V> in[N];
     T one[N];
 #pragma unroll
     for (int k = 0; k < N; k++) {
       const operand<T> &q = a.in[k];
+      const char *p = q.p + r * q.row + uint64_t(c) * q.apart;
       one[k] = q.value;
-      if (q.step)
-        in[k].load(q.p + r * q.row + c * q.step, a.dtype);
+      if (q.apart)
+        in[k].load(p, a.dtype);
       else if (q.p)
-        one[k] = load_at<T, S>(q.p + r * q.row, 0, a.dtype);
+        one[k] = load_at<T, S>(p, 0, a.dtype);
     }
     piece<O, V> out;
 #pragma unroll
@@ -73,24 +75,26 @@ __global__ void __launch_bounds__(256)
       T v[N];
 #pragma unroll
       for (int k = 0; k < N; k++)
-        v[k] = a.in[k].step ? in[k].template get<T>(i, a.dtype) : one[k];
-      check_divisor<F>(v, r * a.columns + c + i, a.fault);
+        v[k] = a.in[k].apart ? in[k].template get<T>(i, a.dtype) : one[k];
+      check_divisor<F>(v, (int64_t(r) * a.whole + c) * V + int64_t(r) * a.left + i,
+                       a.fault);
       out.set(i, F::run(v, a.attr.at), a.dtype);
     }
-    out.store(a.out + r * a.out_row + c * a.out_step, a.dtype);
-    return;
-  }
+    out.store(to, a.dtype);
+  } else if (c == a.whole) {
 #pragma unroll 1
-  for (int64_t at = c; at < a.columns; at++) { // what is less than a piece
-    T v[N];
+    for (int i = 0; i < a.left; i++) { // what is less than a piece
+      T v[N];
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-      const operand<T> &q = a.in[k];
-      v[k] = q.p ? load_at<T, S>(q.p + r * q.row + at * q.step, 0, a.dtype) : q.value;
+      for (int k = 0; k < N; k++) {
+        const operand<T> &q = a.in[k];
+        const char *p = q.p + r * q.row + uint64_t(c) * q.apart;
+        v[k] = q.p ? load_at<T, S>(p, q.apart ? i : 0, a.dtype) : q.value;
+      }
+      check_divisor<F>(v, (int64_t(r) * a.whole + c) * V + int64_t(r) * a.left + i,
+                       a.fault);
+      store_at<O>(to, i, F::run(v, a.attr.at), a.dtype);
     }
-    check_divisor<F>(v, r * a.columns + at, a.fault);
-    store_at<O>(a.out + r * a.out_row + at * a.out_step, 0, F::run(v, a.attr.at),
-                a.dtype);
   }
 }
 
@@ -175,6 +179,8 @@ template <class T> T attribute(const mt_attr *a, mt_dtype d) {
 template <int K>
 bool rows_fit(const space<K> &s, const mt_view *const (&view)[K], int V) {
   if (s.ndim > 2 || s.ndim == 0 || s.stride[0][0] != 1) return false;
+  if (s.size[0] / V >= UINT32_MAX || (s.ndim == 2 && s.size[1] >= INT32_MAX))
+    return false;
   for (int k = 0; k < K; k++) {
     if (!view[k] || view[k]->host) continue;
     const int64_t size = dtype_size(view[k]->dtype);
@@ -203,23 +209,25 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
     attr.at[k] = attribute<T>(&call->attr[k], d);
   const cudaStream_t stream = stream_of(call);
   if (rows_fit(s, view, V)) {
-    const int size = int(dtype_size(d));
+    const int64_t size = dtype_size(d), out_size = dtype_size(out->dtype);
     row_arguments<F> a;
-    a.out = out->data, a.out_step = int(dtype_size(out->dtype)), a.dtype = d;
-    a.columns = s.size[0], a.rows = s.ndim == 2 ? s.size[1] : 1;
-    a.out_row = s.ndim == 2 ? s.stride[0][1] * a.out_step : 0;
+    a.out = out->data, a.out_apart = uint32_t(out_size * V), a.dtype = d;
+    a.whole = uint32_t(s.size[0] / V), a.left = int(s.size[0] % V);
+    a.rows = s.ndim == 2 ? uint32_t(s.size[1]) : 1;
+    a.out_row = s.ndim == 2 ? s.stride[0][1] * out_size : 0;
     a.attr = attr, a.fault = call->fault;
     for (int k = 0; k < N; k++) {
       const bool host = !in[k] || in[k]->host;
-      a.in[k] = {
-          host ? nullptr : in[k]->data, s.ndim == 2 ? s.stride[k + 1][1] * size : 0,
-          int(s.stride[k + 1][0]) * size, host ? host_value<T, S>(in[k], d) : T(0)};
+      a.in[k] = {host ? nullptr : in[k]->data,
+                 s.ndim == 2 ? s.stride[k + 1][1] * size : 0,
+                 host ? 0 : uint32_t(s.stride[k + 1][0] * size * V),
+                 host ? host_value<T, S>(in[k], d) : T(0)};
     }
-    const int64_t pieces = (a.columns + V - 1) / V;
+    const int64_t pieces = int64_t(a.whole) + (a.left > 0);
     unsigned x = 256;
     while (x > 1 && int64_t(x) / 2 >= pieces) x /= 2;
     const dim3 block(x, 256 / x);
-    const int64_t down = (a.rows + block.y - 1) / block.y;
+    const int64_t down = (int64_t(a.rows) + block.y - 1) / block.y;
     const dim3 grid(unsigned((pieces + x - 1) / x),
                     unsigned(down < 65535 ? down : 65535),
                     unsigned((down + 65534) / 65535));

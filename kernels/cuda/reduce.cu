@@ -48,14 +48,12 @@ template <class S> struct prod_reducer : without_positions<wide_t<S>> {
 
 // How many are not 0; any and all are comparisons of that with 0 and n.
 enum class counted { count, any, all };
-template <class S> struct count_reducer : without_positions<int64_t> {
-  using part = int64_t;
+template <class S> struct count_reducer : without_positions<int64_t> { // S: bits
   counted what;
+  S mask; // all, or all but a float's sign
   static __device__ part none() { return 0; }
   __device__ void begin(S) {}
-  __device__ void feed(part &p, S x, int) {
-    p += load_as<compute_t<S>>(x) != compute_t<S>(0);
-  }
+  __device__ void feed(part &p, S x, int) { p += (x & mask) != 0; }
   static __device__ void join(part &p, const part &q) { p += q; }
   __device__ void finish(const part &p, int64_t n, int64_t i, void *const *out) {
     if (what == counted::count)
@@ -193,20 +191,25 @@ template <int Bytes, int Dim> size_t scratch(const mt_call *call) {
   return reduce_scratch<part_of<Bytes>>(call->in[0], dims_of(call, Dim), call->device);
 }
 
+// int16, int8; uint8 and bool are summed more often.
+template <class S>
+constexpr bool is_rare = std::is_integral<S>::value &&std::is_signed<S>::value &&
+                         sizeof(S) < 4;
+
 mt_status run_sum(const mt_call *call) {
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
     const sum_reducer<S> r{{}, call->op == MT_OP_mean};
-    return launch_reduce<sum_reducer<S>, S>(call, r, call->in[0], dims_of(call, 0),
-                                            call->out[0]->data);
+    return launch_reduce<sum_reducer<S>, S, is_rare<S>>(
+        call, r, call->in[0], dims_of(call, 0), call->out[0]->data);
   });
 }
 
 mt_status run_prod(const mt_call *call) {
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
-    return launch_reduce<prod_reducer<S>, S>(call, {}, call->in[0], dims_of(call, 0),
-                                             call->out[0]->data);
+    return launch_reduce<prod_reducer<S>, S, std::is_integral<S>::value>(
+        call, {}, call->in[0], dims_of(call, 0), call->out[0]->data);
   });
 }
 
@@ -214,11 +217,19 @@ mt_status run_count(const mt_call *call) {
   const counted what = call->op == MT_OP_any   ? counted::any
                        : call->op == MT_OP_all ? counted::all
                                                : counted::count;
-  return for_storage(call, [&](auto t) {
-    using S = typename decltype(t)::type;
-    return launch_reduce<count_reducer<S>, S>(call, {{}, what}, call->in[0],
+  const mt_dtype d = call->in[0]->dtype;
+  const auto run = [&](auto bits) {
+    using S = decltype(bits);
+    const S mask = MT_IS_FLOAT(d) ? S(S(-1) >> 1) : S(-1);
+    return launch_reduce<count_reducer<S>, S>(call, {{}, what, mask}, call->in[0],
                                               dims_of(call, 0), call->out[0]->data);
-  });
+  };
+  switch (dtype_size(d)) {
+  case 1: return run(uint8_t());
+  case 2: return run(uint16_t());
+  case 4: return run(uint32_t());
+  default: return run(uint64_t());
+  }
 }
 
 mt_status run_var(const mt_call *call) {
@@ -238,11 +249,11 @@ mt_status run_norm(const mt_call *call) {
     const mt_view *x = call->in[0];
     void *out = call->out[0]->data;
     if (p == INFINITY)
-      return launch_reduce<extreme_norm_reducer<S, true>, S>(call, {}, x,
-                                                             dims_of(call, 1), out);
+      return launch_reduce<extreme_norm_reducer<S, true>, S, true>(
+          call, {}, x, dims_of(call, 1), out);
     if (p == -INFINITY)
-      return launch_reduce<extreme_norm_reducer<S, false>, S>(call, {}, x,
-                                                              dims_of(call, 1), out);
+      return launch_reduce<extreme_norm_reducer<S, false>, S, true>(
+          call, {}, x, dims_of(call, 1), out);
     const norm_kind kind = p == 0   ? norm_kind::zero
                            : p == 1 ? norm_kind::one
                            : p == 2 ? norm_kind::two

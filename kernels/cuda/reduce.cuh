@@ -301,11 +301,14 @@ inline bool columns_aligned(const mt_view *x, const reduce_space &s, int width) 
 constexpr int columns_width(int64_t size) { return size > 4 ? 2 : 4; }
 
 // Threads a row, rows a block, blocks a row: enough blocks to fill the device.
-inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int device) {
+inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int device,
+                                 bool rare) {
   reduce_shape c;
   const int64_t busy = int64_t(multiprocessors(device)) * 8; // blocks
   const int64_t stride = s.reduced_at.ndim > 0 ? s.reduced_at.stride[0][0] : 1;
-  if (s.reduced_at.ndim <= 1 && (stride == 1 || s.reduced == 1))
+  if (rare)
+    c.walk = reduce_shape::strided;
+  else if (s.reduced_at.ndim <= 1 && (stride == 1 || s.reduced == 1))
     c.walk = reduce_shape::rows;
   else if (s.kept_at.ndim > 0 && s.kept_at.stride[0][0] == 1 && s.kept_at.size[0] >= 16)
     c.walk = reduce_shape::columns;
@@ -344,15 +347,16 @@ inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int de
 template <class R> size_t reduce_scratch(const mt_view *x, uint32_t dims, int device) {
   const reduce_space s = make_reduce_space(x, dims);
   if (s.kept == 0 || s.reduced == 0) return 0;
-  const reduce_shape c = choose_shape(x, s, device);
-  return c.splits > 1 ? size_t(s.kept) * size_t(c.splits) * sizeof(typename R::part)
-                      : 0;
+  const int splits = std::max(choose_shape(x, s, device, false).splits,
+                              choose_shape(x, s, device, true).splits);
+  return splits > 1 ? size_t(s.kept) * size_t(splits) * sizeof(typename R::part) : 0;
 }
 
-template <class R, class S>
+// Rare: kernels for any strides do, which saves compiling the others.
+template <class R, class S, bool Rare = false>
 mt_status launch_reduce(const mt_call *call, const R &r, const mt_view *x,
                         uint32_t dims, void *first, void *second = nullptr) {
-  constexpr int width = columns_width(sizeof(S));
+  [[maybe_unused]] constexpr int width = columns_width(sizeof(S));
   const reduce_space s = make_reduce_space(x, dims);
   const cudaStream_t stream = stream_of(call);
   reduce_job<R> job = {r, nullptr, {{first, second}}, 0};
@@ -362,19 +366,21 @@ mt_status launch_reduce(const mt_call *call, const R &r, const mt_view *x,
                                                                             job.out);
     return launched();
   }
-  const reduce_shape c = choose_shape(x, s, call->device);
+  const reduce_shape c = choose_shape(x, s, call->device, Rare);
   const S *from = reinterpret_cast<const S *>(x->data);
   const dim3 grid(c.grid, unsigned(c.splits));
   job.per_split = c.per_split;
   if (c.splits > 1) job.partial = static_cast<typename R::part *>(call->scratch);
-  if (c.walk == reduce_shape::rows)
-    reduce_rows_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
-  else if (c.walk == reduce_shape::strided)
+  if (c.walk == reduce_shape::strided)
     reduce_strided_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
-  else if (c.width == width)
-    reduce_columns_kernel<R, S, width><<<grid, c.block, 0, stream>>>(job, from, s);
-  else
-    reduce_columns_kernel<R, S, 1><<<grid, c.block, 0, stream>>>(job, from, s);
+  if constexpr (!Rare) {
+    if (c.walk == reduce_shape::rows)
+      reduce_rows_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
+    else if (c.walk == reduce_shape::columns && c.width == width)
+      reduce_columns_kernel<R, S, width><<<grid, c.block, 0, stream>>>(job, from, s);
+    else if (c.walk == reduce_shape::columns)
+      reduce_columns_kernel<R, S, 1><<<grid, c.block, 0, stream>>>(job, from, s);
+  }
   if (!job.partial) return launched();
   if (const mt_status status = launched()) return status;
   const int64_t blocks = (s.kept + 7) / 8;

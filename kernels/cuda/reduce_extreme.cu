@@ -39,8 +39,8 @@ template <class T> struct found {
   __device__ int64_t at() const { return int64_t(high) << 32 | low; }
 };
 
-// Index: 0 the value, 1 the position, 2 both.
-template <class S, bool Most, int Index> struct extreme_reducer {
+// out: the value or NULL, the position.
+template <class S, bool Most> struct extreme_reducer {
   using T = compared_t<S>;
   using local = found_here<T>;
   using part = found<T>;
@@ -62,9 +62,8 @@ template <class S, bool Most, int Index> struct extreme_reducer {
   }
   __device__ void finish(const part &p, int64_t, int64_t i, void *const *out) {
     const int64_t at = p.high < 0 ? 1 : p.at() + 1; // all are worst(): the first
-    if (Index != 1) static_cast<S *>(out[0])[i] = store_as<S>(p.value);
-    if (Index == 1) static_cast<int64_t *>(out[0])[i] = at;
-    if (Index == 2) static_cast<int64_t *>(out[1])[i] = at;
+    if (out[0]) static_cast<S *>(out[0])[i] = store_as<S>(p.value);
+    static_cast<int64_t *>(out[1])[i] = at;
   }
 };
 
@@ -101,28 +100,38 @@ size_t scratch(const mt_call *call) {
   return reduce_scratch<room>(call->in[0], dims_of(call), call->device);
 }
 
+// int16, int8 and uint8
+template <class S> constexpr bool is_rare = std::is_integral<S>::value && sizeof(S) < 4;
+
 template <bool Most> mt_status run_value(const mt_call *call) {
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
-    return launch_reduce<value_reducer<S, Most>, S>(call, {}, call->in[0],
-                                                    dims_of(call), call->out[0]->data);
+    return launch_reduce<value_reducer<S, Most>, S, is_rare<S>>(
+        call, {}, call->in[0], dims_of(call), call->out[0]->data);
   });
 }
 
-template <bool Most, int Index> mt_status run_extreme(const mt_call *call) {
+template <bool Most>
+mt_status launch_extreme(const mt_call *call, void *value, void *position) {
   return for_storage(call, [&](auto t) {
     using S = typename decltype(t)::type;
-    return launch_reduce<extreme_reducer<S, Most, Index>, S>(
-        call, {}, call->in[0], dims_of(call), call->out[0]->data,
-        Index == 2 ? call->out[1]->data : nullptr);
+    return launch_reduce<extreme_reducer<S, Most>, S, is_rare<S>>(
+        call, {}, call->in[0], dims_of(call), value, position);
   });
+}
+template <bool Most> mt_status run_position(const mt_call *call) {
+  return launch_extreme<Most>(call, nullptr, call->out[0]->data);
+}
+template <bool Most> mt_status run_both(const mt_call *call) {
+  return launch_extreme<Most>(call, call->out[0] ? call->out[0]->data : nullptr,
+                              call->out[1]->data);
 }
 
 } // namespace
 
 CUDA_ENTRY(amax) = {run_value<true>, scratch, MT_ALL_MASK, 0};
 CUDA_ENTRY(amin) = {run_value<false>, scratch, MT_ALL_MASK, 0};
-CUDA_ENTRY(argmax) = {run_extreme<true, 1>, scratch, MT_ALL_MASK, 0};
-CUDA_ENTRY(argmin) = {run_extreme<false, 1>, scratch, MT_ALL_MASK, 0};
-CUDA_ENTRY(_max_dim) = {run_extreme<true, 2>, scratch, MT_ALL_MASK, 0};
-CUDA_ENTRY(_min_dim) = {run_extreme<false, 2>, scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(argmax) = {run_position<true>, scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(argmin) = {run_position<false>, scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(_max_dim) = {run_both<true>, scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(_min_dim) = {run_both<false>, scratch, MT_ALL_MASK, 0};

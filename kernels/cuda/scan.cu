@@ -284,26 +284,33 @@ mt_status run_cumsum(const mt_call *call) {
 
 // ---- _nonzero(x, count): positions from 1 in x's row-major order ------------------------
 
-template <class S> struct is_set {
-  const S *x;
+struct is_set {
+  const char *x;
+  int64_t size; // bytes of an element
+  bool is_float;
   space<1> s;
   __device__ bool operator()(int64_t i) const {
     int64_t offset;
     seek(s, i - 1, &offset);
-    return load_as<compute_t<S>>(x[offset]) != compute_t<S>(0);
+    const char *p = x + offset * size;
+    uint64_t bits;
+    switch (size) {
+    case 1: bits = *reinterpret_cast<const uint8_t *>(p); break;
+    case 2: bits = *reinterpret_cast<const uint16_t *>(p); break;
+    case 4: bits = *reinterpret_cast<const uint32_t *>(p); break;
+    default: bits = *reinterpret_cast<const uint64_t *>(p);
+    }
+    if (is_float) bits &= ~(uint64_t(1) << (size * 8 - 1)); // -0 is 0
+    return bits != 0;
   }
 };
 
-template <class S>
 cudaError_t select_set(void *room, size_t &bytes, const mt_call *call,
                        const space<1> &s, int64_t *out, int64_t *found) {
-  const is_set<S> set = {reinterpret_cast<const S *>(call->in[0]->data), s};
+  const mt_view *x = call->in[0];
+  const is_set set = {x->data, dtype_size(x->dtype), bool(MT_IS_FLOAT(x->dtype)), s};
   return cub::DeviceSelect::If(room, bytes, thrust::counting_iterator<int64_t>(1), out,
                                found, s.numel, set, stream_of(call));
-}
-
-template <class F> mt_status for_storage(mt_dtype d, F f) {
-  return d == MT_BOOL ? f(tag<uint8_t>{}) : with_number(d, f);
 }
 
 size_t nonzero_scratch(const mt_call *call) {
@@ -311,11 +318,7 @@ size_t nonzero_scratch(const mt_call *call) {
   const space<1> s = make_space(view, true);
   size_t bytes = 0;
   if (s.numel == 0) return 0;
-  for_storage(call->in[0]->dtype, [&](auto t) {
-    using S = typename decltype(t)::type;
-    select_set<S>(nullptr, bytes, call, s, nullptr, nullptr);
-    return MT_OK;
-  });
+  select_set(nullptr, bytes, call, s, nullptr, nullptr);
   return bytes + 256;
 }
 
@@ -326,12 +329,9 @@ mt_status run_nonzero(const mt_call *call) {
   size_t bytes = call->scratch_bytes - 256;
   int64_t *found = static_cast<int64_t *>(call->scratch);
   char *room = static_cast<char *>(call->scratch) + 256;
-  return for_storage(call->in[0]->dtype, [&](auto t) {
-    using S = typename decltype(t)::type;
-    CUDA_TRY(select_set<S>(room, bytes, call, s,
-                           reinterpret_cast<int64_t *>(call->out[0]->data), found));
-    return MT_OK;
-  });
+  CUDA_TRY(select_set(room, bytes, call, s,
+                      reinterpret_cast<int64_t *>(call->out[0]->data), found));
+  return MT_OK;
 }
 
 } // namespace
