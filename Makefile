@@ -16,6 +16,8 @@ LUA_STATIC   = $(firstword $(wildcard /usr/lib/*/liblua5.4.a /usr/lib*/liblua5.4
                  $(wildcard /usr/local/lib/liblua5.4.a /usr/local/lib/liblua.a) \
                  $(wildcard /usr/lib*/liblua.a) liblua5.4.a)
 CUDA_ARCHS   = 90
+# What make bundle compiles for; its objects lie in a folder of their own.
+BUNDLE_ARCHS = 75 80 86 89 90
 CLANG_FORMAT = $(or $(shell command -v clang-format-14),clang-format)
 CFLAGS       = -g
 # SAN=address, SAN=thread and SAN=coverage build in folders of their own.
@@ -42,6 +44,7 @@ SAN_thread   = -fsanitize=thread -fno-omit-frame-pointer
 SAN_coverage = --coverage
 B           := $(or $(B_$(SAN)),$(error SAN is one of address, thread, coverage))
 O           := $(B)/obj
+NVO          = $(O)
 
 WARNINGS := -Wall -Wextra -Wshadow -Wvla -Wdouble-promotion -Wmissing-prototypes -Werror
 # Never -ffast-math: NaN and infinities are values like others.
@@ -74,7 +77,7 @@ ROWS_OBJ := $(foreach isa,v1 v3 v4,$(ROWS_SRC:%.c=$(O)/%.$(isa).o))
 LIB_OBJ  := $(ROWS_OBJ) $(KERN_SRC:%.c=$(O)/%.o) $(LIB_SRC:%.c=$(O)/%.o) \
             $(O)/embedded.o
 HOST_OBJ := $(HOST_SRC:%.c=$(O)/%.o)
-CUDA_OBJ := $(CUDA_SRC:%.cu=$(O)/%.cu.o)
+CUDA_OBJ := $(CUDA_SRC:%.cu=$(NVO)/%.cu.o)
 PLUGIN   := $(if $(and $(CUDA_SRC),$(NVCC)),$(B)/mytensor_cuda.so)
 VERSION  := $(or $(shell sed -n 's/^\#define MT_VERSION  *"\(.*\)".*/\1/p' \
               runtime/mytensor.h 2>/dev/null),0.0.0)
@@ -102,7 +105,7 @@ update = mkdir -p $(@D) && cat > $@.new && \
 
 $(B)/gen/flags: FORCE
 	@echo '$(filter-out ccache,$(COMPILE))' | { $(update); }
-$(B)/gen/nvflags: FORCE
+$(NVO)/nvflags: FORCE
 	@echo '$(NVCC) $(NVFLAGS)' | { $(update); }
 $(B)/gen/plugin_dir: FORCE
 	@echo '$(PLUGIN_DIR)' | { $(update); }
@@ -164,8 +167,9 @@ NVFLAGS = -std=c++17 --expt-relaxed-constexpr -O3 -I. -I$(B)/gen \
           -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
           -Werror all-warnings -MMD -MP \
           $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(a),code=sm_$(a)) \
-          -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS))
-$(O)/%.cu.o: %.cu $(B)/gen/nvflags | $(B)/gen/contract.h
+          -gencode arch=compute_$(lastword $(CUDA_ARCHS)),code=compute_$(lastword $(CUDA_ARCHS)) \
+          $(NVCOMPRESS)
+$(NVO)/%.cu.o: %.cu $(NVO)/nvflags | $(B)/gen/contract.h
 	$(call say,NVCC,$<)
 	@mkdir -p $(@D)
 	$(Q)$(NVCC) $(NVFLAGS) -c -o $@ $<
@@ -365,8 +369,10 @@ embed: ## build and run examples/embed: a C program with Lua and mytensor inside
 
 # What a machine with a GPU and neither Lua nor busted needs to run the specs.
 BUNDLE = $(B)/bundle
-bundle: ## one folder with the host, the plugin, busted and the specs: build/bundle
-	$(AGAIN) all
+bundle: ## one folder with the host, the plugin for all GPUs, busted and the specs: build/bundle
+	$(AGAIN) here
+	$(if $(PLUGIN),$(AGAIN) plugin CUDA_ARCHS="$(BUNDLE_ARCHS)" NVO=$(O)/bundle \
+	  NVCOMPRESS="$$($(NVCC) --help | grep -q compress-mode && echo -compress-mode=size)")
 	sh spec/support/bundle.sh $(BUNDLE)
 
 # ---- keeping house ---------------------------------------------------------------------
