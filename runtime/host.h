@@ -1,4 +1,5 @@
-/* runtime/host.h -- what the files of the host share: mtlua.c, repl.c, lineedit.c. */
+/* runtime/host.h -- what the files of the host share: mtlua.c, repl.c, lineedit.c,
+** arena.c. */
 #ifndef MYTENSOR_HOST_H
 #define MYTENSOR_HOST_H
 
@@ -25,6 +26,11 @@ int mth_require(lua_State *L, const char *modname);
 /* Push the function of that name of lua/mytensor/repl.lua; on an error (returned) its
 ** message instead. */
 int mth_repl_function(lua_State *L, const char *name);
+
+/* ---- arena.c ---- */
+
+/* Let the state take its memory from a region of small blocks, if the system gives one. */
+void mth_arena_use(lua_State *L);
 
 /* ---- repl.c ---- */
 

@@ -338,6 +338,7 @@ int main(int argc, char **argv) {
     print_error("cannot create a Lua state: not enough memory");
     return EXIT_FAILURE;
   }
+  mth_arena_use(L);
   lua_pushcfunction(L, run);
   lua_pushlightuserdata(L, &opt);
   lua_pushinteger(L, argc);

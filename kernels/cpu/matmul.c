@@ -173,12 +173,57 @@ static batch plan_matmul(const mt_call *call) {
   return plan(&a, &b, call->out[0]);
 }
 
+#define FEW_TERMS 512 /* of which plain loops cost less than any plan */
+
+static bool is_small(const mt_call *call) {
+  const mt_view *a = call->in[0], *b = call->in[1];
+  return a->ndim == 2 && b->ndim == 2 && MT_IS_FLOAT(a->dtype) &&
+         a->shape[0] * a->shape[1] * b->shape[1] <= FEW_TERMS &&
+         a->shape[0] <= FEW_TERMS && b->shape[1] <= FEW_TERMS;
+}
+
+/* Four columns at a time. */
+#define SMALL_PRODUCT(T, suffix)                                         \
+  static void small_product_##suffix(const mt_view *a, const mt_view *b, \
+                                     const mt_view *c) {                 \
+    const int64_t m = a->shape[0], n = b->shape[1], inner = a->shape[1]; \
+    const int64_t ars = a->stride[0], acs = a->stride[1];                \
+    const int64_t brs = b->stride[0], bcs = b->stride[1];                \
+    T *z = (T *)c->data;                                                 \
+    for (int64_t i = 0; i < m; i++)                                      \
+      for (int64_t j = 0; j < n; j += 4) {                               \
+        const int64_t left = n - j < 4 ? n - j : 4, last = left - 1;     \
+        const int64_t b1 = (last < 1 ? last : 1) * bcs;                  \
+        const int64_t b2 = (last < 2 ? last : 2) * bcs, b3 = last * bcs; \
+        const T *x = (const T *)a->data + i * ars;                       \
+        const T *y = (const T *)b->data + j * bcs;                       \
+        double sum[4] = {0};                                             \
+        for (int64_t k = 0; k < inner; k++, x += acs, y += brs) {        \
+          const double u = (double)*x;                                   \
+          sum[0] += u * (double)y[0];                                    \
+          sum[1] += u * (double)y[b1];                                   \
+          sum[2] += u * (double)y[b2];                                   \
+          sum[3] += u * (double)y[b3];                                   \
+        }                                                                \
+        for (int64_t q = 0; q < left; q++) *z++ = (T)sum[q];             \
+      }                                                                  \
+  }
+SMALL_PRODUCT(float, f32)
+SMALL_PRODUCT(double, f64)
+
 static size_t matmul_scratch(const mt_call *call) {
+  if (is_small(call)) return 0;
   const batch t = plan_matmul(call);
   return scratch_of(&t, call->num_threads);
 }
 
 static mt_status matmul_kernel(const mt_call *call) {
+  if (is_small(call)) {
+    const bool wide = call->in[0]->dtype == MT_F64;
+    (wide ? small_product_f64 : small_product_f32)(call->in[0], call->in[1],
+                                                   call->out[0]);
+    return MT_OK;
+  }
   const batch t = plan_matmul(call);
   return run(&t, call);
 }

@@ -311,7 +311,7 @@ static void choose_way(mt_reduction *r) {
   r->nchunks = folded->numel > 0 ? ceil_div(folded->numel, r->chunk) : 1;
 }
 
-static void prepare(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+static void prepare_types(const mt_call *call, mt_reduction *r) {
   const mt_dtype d = r->from = call->in[0]->dtype;
   r->size = (int)mt_cpu_size(d);
   r->type = d == MT_F64 ? 1 : MT_IS_FLOAT(d) ? 0 : d == MT_I64 ? 2 : 3;
@@ -319,21 +319,6 @@ static void prepare(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
   r->width = r->type == 1 || r->type == 2 ? 8 : 4;
   r->convert =
       r->type == 3 && d != MT_I32 ? (*MT_ISA_PICK(mt_convert_rows))[d][MT_I32] : NULL;
-  split_dims(call, dims, &r->kept, &r->folded);
-  if (r->kept.numel > 0) choose_way(r);
-}
-
-size_t mt_cpu_reduce_scratch(const mt_call *call, const mt_attr *dims) {
-  mt_reduction r;
-  if (mt_cpu_numel(call->in[0]) < 2 * CHUNK) return 0;
-  prepare(call, dims, &r);
-  if (r.nchunks == 1) return 0;
-  return (size_t)r.kept.numel * (size_t)r.nchunks * 2 * sizeof(mt_cell);
-}
-
-mt_status mt_cpu_reduce(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
-  prepare(call, dims, r);
-  if (r->kept.numel == 0) return MT_OK;
   r->fold = &(*MT_ISA_PICK(mt_folds))[r->type][r->kind];
   r->x = call->in[0]->data;
   for (int k = 0; k < 2; k++) {
@@ -341,6 +326,45 @@ mt_status mt_cpu_reduce(const mt_call *call, const mt_attr *dims, mt_reduction *
     r->out[k] = out != NULL ? out->data : NULL;
     r->dtype[k] = out != NULL ? out->dtype : MT_NDTYPES;
   }
+}
+
+static void prepare(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+  split_dims(call, dims, &r->kept, &r->folded);
+  if (r->kept.numel > 0) choose_way(r);
+}
+
+size_t mt_cpu_reduce_scratch(const mt_call *call, const mt_attr *dims) {
+  mt_reduction r;
+  if (mt_cpu_numel(call->in[0]) < 2 * CHUNK) return 0;
+  r.kind = MT_FOLD_SUM; /* whatever: it is the shapes that count */
+  prepare_types(call, &r);
+  prepare(call, dims, &r);
+  if (r.nchunks == 1) return 0;
+  return (size_t)r.kept.numel * (size_t)r.nchunks * 2 * sizeof(mt_cell);
+}
+
+/* Few contiguous elements, all folded to one result: one row, and no plan. */
+static bool reduce_small(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+  const mt_view *x = call->in[0];
+  const int64_t n = mt_cpu_numel(x);
+  const bool all = dims->n < 0 || (x->ndim == 1 && dims->n == 1);
+  if (!all || n == 0 || n > BUFFER || r->convert != NULL || mt_cpu_is_half(r->from) ||
+      !mt_cpu_contiguous(x))
+    return false;
+  mt_cell state[2];
+  const int64_t offset[MT_SPACE_ARGS] = {0};
+  r->folded.numel = n;
+  state_init(r, &state[0], &state[1]);
+  r->fold->row(n, r->x, 0, r->p, state);
+  finish(r, state, offset);
+  return true;
+}
+
+mt_status mt_cpu_reduce(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
+  prepare_types(call, r);
+  if (reduce_small(call, dims, r)) return MT_OK;
+  prepare(call, dims, r);
+  if (r->kept.numel == 0) return MT_OK;
   r->partial = call->scratch;
   const int64_t results =
       r->columns ? r->kept.numel / r->kept.size[0] * r->blocks : r->kept.numel;

@@ -78,12 +78,14 @@ static void finish_log(const mt_reduction *r, const mt_cell *s, char *const *out
 }
 
 /* ---- kernels --------------------------------------------------------------------- */
-#define REDUCTION(op, fold, result, types)             \
-  static mt_status op##_run(const mt_call *call) {     \
-    mt_reduction r = {.kind = fold, .finish = result}; \
-    return mt_cpu_reduce(call, &call->attr[0], &r);    \
-  }                                                    \
-  extern const mt_entry mt_cpu_##op;                   \
+#define REDUCTION(op, fold, result, types)                   \
+  static mt_status op##_run(const mt_call *call) {           \
+    mt_reduction r; /* large: mt_cpu_reduce sets the rest */ \
+    r.kind = fold, r.p = 0, r.correction = 0;                \
+    r.finish = result;                                       \
+    return mt_cpu_reduce(call, &call->attr[0], &r);          \
+  }                                                          \
+  extern const mt_entry mt_cpu_##op;                         \
   const mt_entry mt_cpu_##op = {op##_run, scratch, types, 0}
 
 /* attr[0]: dim */

@@ -136,8 +136,11 @@ static mt_status walk_run(mt_walk *w, int n, mt_tensor *const *outputs,
   mt_context *const ctx = w->ctx;
   const bool was_enabled = ctx->grad_enabled;
   tasks all = {NULL, 0, 0};
-  mt_edge *const edge = calloc((size_t)n + 1, sizeof *edge);
+  mt_edge one = {NULL, 0};
+  mt_edge *const edge = n == 1 ? &one : calloc((size_t)n + 1, sizeof *edge);
   if (!edge) return out_of_memory();
+  w->heap = w->first;
+  w->capacity = sizeof w->first / sizeof *w->first;
   mt_status status = output_edges(n, outputs, edge);
   if (status == MT_OK && w->capturing) status = explore(w, n, edge, &all);
   w->outer_enabled = was_enabled;
@@ -148,8 +151,8 @@ static mt_status walk_run(mt_walk *w, int n, mt_tensor *const *outputs,
   for (size_t i = 0; i < all.n; i++) mt_task_free(all.task[i]);
   for (int i = 0; i < n; i++) mt_node_release(edge[i].node);
   free(all.task);
-  free(w->heap);
-  free(edge);
+  if (w->heap != w->first) free(w->heap);
+  if (edge != &one) free(edge);
   return status;
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/graph.h"
+#include "runtime/core/small.h"
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
@@ -51,7 +52,7 @@ static void node_free(mt_node *n) {
   mt_node_drop(n);
   free(n->custom);
   free(n->watch);
-  free(n);
+  mt_small_give(n, n->bytes);
 }
 
 static void part_free(mt_autograd *p) {
@@ -67,7 +68,7 @@ static void part_free(mt_autograd *p) {
   edge_release(&p->edge);
   mt_release(p->grad);
   mt_release(p->base);
-  free(p);
+  mt_small_give(p, sizeof *p);
 }
 
 static void bury(void) {
@@ -125,15 +126,16 @@ static void metas_set(int n, mt_tensor *const *t, mt_meta *meta, int64_t **room)
   for (int i = 0; i < n; i++) {
     if (!t[i]) continue;
     const mt_view *const v = &t[i]->v;
-    const size_t bytes = (size_t)v->ndim * sizeof(int64_t);
     meta[i] = (mt_meta){.dtype = v->dtype,
                         .device = mt_device_of(t[i]),
                         .ndim = v->ndim,
                         .shape = *room,
                         .stride = *room + v->ndim,
                         .offset = t[i]->offset};
-    memcpy(*room, v->shape, bytes);
-    memcpy(*room + v->ndim, v->stride, bytes);
+    for (int d = 0; d < v->ndim; d++) {
+      (*room)[d] = v->shape[d];
+      (*room)[v->ndim + d] = v->stride[d];
+    }
     *room += 2 * v->ndim;
   }
 }
@@ -142,12 +144,15 @@ mt_status mt_node_new(int nin, mt_tensor *const *in, int nout, mt_tensor *const 
                       int nattr, mt_node **node) {
   const size_t ni = (size_t)nin, no = (size_t)nout, na = (size_t)nattr;
   const size_t values = ni + no, dims = dims_of(nin, in) + dims_of(nout, out);
-  mt_node *const n = calloc(1, sizeof *n + ni * sizeof(mt_edge) +
-                                   values * (sizeof(mt_saved) + sizeof(mt_meta)) +
-                                   na * sizeof(mt_attr) + 2 * dims * sizeof(int64_t));
+  const size_t cleared = sizeof(mt_node) + ni * sizeof(mt_edge) +
+                         values * (sizeof(mt_saved) + sizeof(mt_meta));
+  const size_t bytes = cleared + na * sizeof(mt_attr) + 2 * dims * sizeof(int64_t);
+  mt_node *const n = mt_small_take(bytes);
   *node = n;
   if (!n) return out_of_memory();
+  memset(n, 0, cleared);
   n->refs = 1;
+  n->bytes = (unsigned)bytes;
   n->nin = nin;
   n->nout = nout;
   n->nattr = nattr;
@@ -167,8 +172,11 @@ mt_status mt_node_new(int nin, mt_tensor *const *in, int nout, mt_tensor *const 
 
 mt_autograd *mt_part(mt_tensor *t) {
   if (!t->autograd) {
-    t->autograd = calloc(1, sizeof *t->autograd);
-    if (!t->autograd) out_of_memory();
+    t->autograd = mt_small_take(sizeof *t->autograd);
+    if (t->autograd)
+      memset(t->autograd, 0, sizeof *t->autograd);
+    else
+      out_of_memory();
   }
   return t->autograd;
 }
@@ -282,9 +290,7 @@ mt_status mt_set_grad(mt_tensor *t, mt_tensor *g) {
   return MT_OK;
 }
 
-mt_status mt_detach(mt_tensor *t, mt_tensor **out) {
-  return mt_alias(t, t->v.ndim, t->v.shape, t->v.stride, t->offset, out);
-}
+mt_status mt_detach(mt_tensor *t, mt_tensor **out) { return mt_alias_same(t, out); }
 
 mt_status mt_detach_inplace(mt_tensor *t) {
   if (!t->autograd) return MT_OK;

@@ -36,6 +36,7 @@ typedef struct mt_hook {
 
 struct mt_node {
   int refs;
+  unsigned bytes;           /* of its block */
   bool released;            /* backward has passed it and dropped what it saved */
   uint64_t sequence;        /* larger than that of every node before it; leaves: 0 */
   const mt_opinfo *op;      /* NULL: accumulate, custom */

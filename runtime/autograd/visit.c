@@ -3,15 +3,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/walk.h"
+#include "runtime/core/small.h"
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
 /* ---- tasks ---- */
 
 mt_status mt_task_new(const mt_walk *w, mt_node *node, mt_task **task) {
-  mt_task *const t = calloc(1, sizeof *t + (size_t)node->nout * sizeof *t->g);
+  const size_t bytes = sizeof(mt_task) + (size_t)node->nout * sizeof(mt_tensor *);
+  mt_task *const t = mt_small_take(bytes);
   *task = t;
   if (!t) return out_of_memory();
+  memset(t, 0, bytes);
   t->of = w;
   t->node = mt_node_retain(node);
   t->previous = node->task;
@@ -22,8 +25,9 @@ mt_status mt_task_new(const mt_walk *w, mt_node *node, mt_task **task) {
 void mt_task_free(mt_task *t) {
   for (int i = 0; i < t->node->nout; i++) mt_release(t->g[i]);
   t->node->task = t->previous;
+  const size_t bytes = sizeof(mt_task) + (size_t)t->node->nout * sizeof(mt_tensor *);
   mt_node_release(t->node);
-  free(t);
+  mt_small_give(t, bytes);
 }
 
 static bool comes_first(const mt_task *a, const mt_task *b) {
@@ -32,9 +36,11 @@ static bool comes_first(const mt_task *a, const mt_task *b) {
 
 static mt_status heap_push(mt_walk *w, mt_task *t) {
   if (w->n == w->capacity) {
-    const size_t capacity = w->capacity ? 2 * w->capacity : 64;
-    mt_task **const heap = realloc(w->heap, capacity * sizeof(mt_task *));
+    const size_t capacity = 2 * w->capacity;
+    mt_task **const old = w->heap == w->first ? NULL : w->heap;
+    mt_task **const heap = realloc(old, capacity * sizeof(mt_task *));
     if (!heap) return out_of_memory();
+    if (!old) memcpy(heap, w->first, sizeof w->first);
     w->heap = heap;
     w->capacity = capacity;
   }
@@ -325,10 +331,14 @@ mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
         n->name);
   }
   const size_t ni = (size_t)n->nin;
-  char *const room = calloc(ni + 1, sizeof(mt_tensor *) + sizeof(bool));
+  mt_tensor *few_dx[8];
+  bool few_needs[8];
+  char *const room =
+      ni > 8 ? malloc(ni * (sizeof(mt_tensor *) + sizeof(bool))) : (char *)few_dx;
   if (!room) return out_of_memory();
   mt_tensor **const dx = (mt_tensor **)room;
-  bool *const needs = (bool *)(dx + ni);
+  bool *const needs = ni > 8 ? (bool *)(dx + ni) : few_needs;
+  for (size_t i = 0; i < ni; i++) dx[i] = NULL;
   mt_status status = MT_OK;
   if (find_needs(w, n, needs)) {
     status = run_node(w, t, needs, dx);
@@ -339,6 +349,6 @@ mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
     status = send(w, n, needs, dx, status);
     if (status == MT_OK && !w->o.retain_graph) mt_node_drop(n);
   }
-  free(room);
+  if (ni > 8) free(room);
   return status;
 }

@@ -31,6 +31,7 @@ struct mt_walk {
   mt_capture *captures;
   mt_task **heap; /* those queued: children of i at 2 i + 1, 2 i + 2 */
   size_t n, capacity;
+  mt_task *first[32]; /* room before the heap grows */
 };
 
 /* This walk's task of a node; walks may be nested, by hooks. NULL: none. */

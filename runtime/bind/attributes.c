@@ -54,7 +54,8 @@ static bool read_integers(const mtl_call *c, int k, mt_attr *v, mtl_text *e) {
     return mtl_say(e, "%s%s%.300s", c->op->param[k].name, why.s[0] == '[' ? "" : ": ",
                    why.s);
   }
-  for (int i = 0; i < c->more[k]; i++) {
+  const int more = k == c->op->nparams - 1 ? c->more : 0;
+  for (int i = 0; i < more; i++) {
     if (v->n == MT_MAX_DIMS) {
       return mtl_say(e, "more than %d numbers for '%s'", MT_MAX_DIMS,
                      c->op->param[k].name);

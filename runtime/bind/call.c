@@ -14,11 +14,9 @@ static void begin(mtl_call *c, lua_State *L, mt_op op, int first, const char *fn
   c->op = mt_op_info(op);
   c->fname = fname;
   c->first = first;
-  c->options = 0;
-  for (int k = 0; k < c->op->nparams; k++) {
-    c->at[k] = c->more[k] = 0;
-    c->named[k] = false;
-  }
+  c->options = c->more = 0;
+  c->given = c->named = 0;
+  for (int k = 0; k < c->op->nparams; k++) c->at[k] = 0;
 }
 
 /* ---- errors ---- */
@@ -26,7 +24,7 @@ static void begin(mtl_call *c, lua_State *L, mt_op op, int first, const char *fn
 int mtl_raise_param(const mtl_call *c, int k, const char *text) {
   const char *name = c->op->param[k].name;
   const size_t n = strlen(name);
-  if (c->named[k]) {
+  if (c->named >> k & 1u) {
     if (strncmp(text, name, n) == 0 && text[n] == ':') text += n + 2;
     return mtl_argerror(c->L, c->options, c->fname, "option '%s': %s", name, text);
   }
@@ -60,7 +58,7 @@ static bool takes_number(const mt_opinfo *op, int k) {
 
 int mtl_raise_type(const mtl_call *c, int k, const char *got) {
   const mt_param *p = &c->op->param[k];
-  const bool input = p->type <= MT_PARAM_LIST || c->named[k];
+  const bool input = p->type <= MT_PARAM_LIST || (c->named >> k & 1u);
   mtl_text e;
   if (strcmp(got, "freed tensor") == 0) {
     return mtl_raise_param(c, k, "the tensor was freed");
@@ -75,7 +73,7 @@ static int raise_last(const mtl_call *c) {
   mt_error *e = mt_last_error();
   const int k = e->arg - 1;
   if (k >= 0 && k < c->op->nparams && e->status != MT_ELUA) {
-    if (c->named[k]) {
+    if (c->named >> k & 1u) {
       char text[sizeof e->text];
       memcpy(text, e->text, sizeof text);
       return mtl_raise_param(c, k, text);
@@ -127,7 +125,8 @@ static void take_options(mtl_call *c, int given) {
     }
     lua_insert(L, -2); /* the value stays below the key */
     c->at[k] = lua_gettop(L) - 1;
-    c->named[k] = true;
+    c->given |= 1u << k;
+    c->named |= 1u << k;
   }
 }
 
@@ -163,20 +162,22 @@ static void place_arguments(mtl_call *c) {
     count--;
   }
   for (int k = 0; k < count && k <= last; k++) {
-    if (!lua_isnil(L, c->first + k)) c->at[k] = c->first + k;
+    if (lua_isnil(L, c->first + k)) continue;
+    c->at[k] = c->first + k;
+    c->given |= 1u << k;
   }
   if (count > op->nparams) {
     if (!takes_several(&op->param[last]) || lua_type(L, c->at[last]) != LUA_TNUMBER) {
       mtl_argerror(L, c->first + op->nparams, c->fname,
                    "too many arguments, '%s' takes %d at most", op->name, op->nparams);
     }
-    c->more[last] = count - op->nparams;
+    c->more = count - op->nparams;
   }
   if (c->options) take_options(c, count);
-  for (int k = 0; k <= last; k++) {
-    if (op->param[k].required && !c->at[k]) {
-      mtl_raise_type(c, k, k < count ? "nil" : "no value");
-    }
+  const uint32_t missing = op->required & ~c->given;
+  if (missing != 0) {
+    const int k = __builtin_ctz(missing);
+    mtl_raise_type(c, k, k < count ? "nil" : "no value");
   }
 }
 
@@ -225,11 +226,14 @@ static void convert_numbers(mtl_call *c, bool inplace) {
 /* False: what is given for some input is no tensor. */
 static bool find_boxes(mtl_call *c) {
   bool all = true;
-  for (int k = 0; k < c->op->nparams; k++) {
+  for (int k = 0, left = c->op->nin; left > 0; k++) {
     const mt_param *p = &c->op->param[k];
     if (p->type > MT_PARAM_OPTIONAL) continue;
-    c->box[p->slot] = c->at[k] ? mtl_to_box(c->L, c->at[k]) : NULL;
-    all = all && (c->box[p->slot] || !c->at[k]);
+    left--;
+    c->box[p->slot] = NULL;
+    if (!c->at[k]) continue;
+    c->box[p->slot] = mtl_to_box(c->L, c->at[k]);
+    all = all && c->box[p->slot];
   }
   return all;
 }
@@ -263,18 +267,24 @@ static void read_list(mtl_call *c) {
   }
 }
 
+static void raise_freed(const mtl_call *c) {
+  for (int k = 0; k < c->op->nparams; k++) {
+    const mt_param *p = &c->op->param[k];
+    if (p->type > MT_PARAM_OPTIONAL || !c->at[k]) continue;
+    if (!c->box[p->slot]->tensor) mtl_raise_type(c, k, "freed tensor");
+  }
+}
+
 /* Nothing is allocated in Lua from here to the op's end. */
 static void read_inputs(mtl_call *c) {
   if (c->op->list) {
     read_list(c);
     return;
   }
-  for (int k = 0; k < c->op->nparams; k++) {
-    const mt_param *p = &c->op->param[k];
-    if (p->type > MT_PARAM_OPTIONAL) continue;
-    const mtl_box *b = c->box[p->slot];
-    if (b && !b->tensor) mtl_raise_type(c, k, "freed tensor");
-    c->in[p->slot] = b ? b->tensor : NULL;
+  for (int i = 0; i < c->nin; i++) {
+    const mtl_box *b = c->box[i];
+    if (b && !b->tensor) raise_freed(c);
+    c->in[i] = b ? b->tensor : NULL;
   }
 }
 

@@ -9,11 +9,12 @@ typedef struct mtl_call {
   lua_State *L;
   const mt_opinfo *op;
   const char *fname;
-  int first;               /* stack position of the first argument */
-  int options;             /* stack position of the options table; 0: none */
-  int at[MT_MAX_PARAMS];   /* stack position of each parameter's value; 0: not given */
-  int more[MT_MAX_PARAMS]; /* further values behind it that belong to it */
-  bool named[MT_MAX_PARAMS]; /* it stood in the options table */
+  int first;             /* stack position of the first argument */
+  int options;           /* stack position of the options table; 0: none */
+  int at[MT_MAX_PARAMS]; /* stack position of each parameter's value; 0: not given */
+  int more;       /* further values behind the last parameter's that belong to it */
+  uint32_t given; /* bit k: there is a value for parameter k */
+  uint32_t named; /* bit k: it stood in the options table */
   mt_attr attr[MT_MAX_ATTRS];
   int nin;
   mt_tensor **in;

@@ -317,31 +317,45 @@ static mt_status elementwise(run *r, mt_tensor *const *in, const mt_attr *attr,
   return deliver(r, out);
 }
 
+/* A plan is large: only what rules read is set. */
+static mt_status make_plan(mt_plan *plan, mt_context *ctx, const mt_opinfo *op, int nin,
+                           const mt_view *const *in, mt_attr *attr, mt_dtype dtype) {
+  plan->op = op;
+  plan->ctx = ctx;
+  plan->nin = nin;
+  plan->in = in;
+  plan->attr = attr;
+  plan->dtype = dtype;
+  plan->keep_dtype = op->kept;
+  plan->unwanted = 0;
+  plan->broadcast = false;
+  plan->nout = op->nout;
+  plan->offset = 0;
+  for (int i = 0; i < plan->nout; i++) {
+    plan->out[i].dtype = dtype;
+    plan->out[i].ndim = 0;
+  }
+  if (op->counts_back && in[0]) normalise_dims(op, in[0], attr);
+  return op->rule(plan);
+}
+
+/* A view needs neither a device nor a kernel. */
+static mt_status view(mt_context *ctx, const mt_opinfo *op, mt_tensor *x, mt_attr *attr,
+                      mt_tensor **out) {
+  mt_plan plan;
+  const mt_view *const in = &x->v;
+  MT_TRY(make_plan(&plan, ctx, op, 1, &in, attr, x->v.dtype));
+  const int64_t from = op->op == MT_OP__as_strided ? 0 : x->offset;
+  return mt_alias(x, plan.out[0].ndim, plan.out[0].shape, plan.out[0].stride,
+                  from + plan.offset, out);
+}
+
 static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor **out,
                          uint64_t *position) {
-  mt_plan plan; /* large: only what rules read is set */
-  plan.op = r->op;
-  plan.ctx = r->ctx;
-  plan.nin = r->nin;
-  plan.in = r->in;
-  plan.attr = attr;
-  plan.keep_dtype = r->op->kept;
-  plan.unwanted = 0;
-  plan.broadcast = false;
-  plan.nout = r->op->nout;
-  plan.offset = 0;
-  MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &plan.dtype));
-  for (int i = 0; i < plan.nout; i++) {
-    plan.out[i].dtype = plan.dtype;
-    plan.out[i].ndim = 0;
-  }
-  if (r->in[0] && r->op->nattr > 0) normalise_dims(r->op, r->in[0], attr);
-  MT_TRY(r->op->rule(&plan));
-  if (r->op->kind == MT_KIND_VIEW) {
-    const int64_t from = r->op->op == MT_OP__as_strided ? 0 : in[0]->offset;
-    return mt_alias(in[0], plan.out[0].ndim, plan.out[0].shape, plan.out[0].stride,
-                    from + plan.offset, &out[0]);
-  }
+  mt_plan plan;
+  mt_dtype dtype;
+  MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &dtype));
+  MT_TRY(make_plan(&plan, r->ctx, r->op, r->nin, r->in, attr, dtype));
   const mt_entry *entry = r->backend->forward[r->op->op];
   if (!entry)
     return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
@@ -374,6 +388,7 @@ mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   mt_status status;
   if (is_elementwise(info) && mt_uniform_run(ctx, info, nin, in, attr, out, &status))
     return status;
+  if (info->kind == MT_KIND_VIEW) return view(ctx, info, in[0], attr, out);
   MT_TRY(run_begin(&r, ctx, info, nin, in));
   status = mt_plan_device(info, nin, in, &r.device);
   if (status == MT_OK && !(r.backend = mt_backend_of(r.device))) status = MT_EDEVICE;

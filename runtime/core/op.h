@@ -88,10 +88,13 @@ struct mt_opinfo {
   bool differentiable;    /* some gradient flows */
   bool inplace;           /* has a name_ form ("-> y!"): y has x's shape and dtype */
   bool internal;          /* its name begins with _ */
-  uint32_t kept; /* bits of inputs that hold positions, labels or masks: they keep
+  uint32_t kept;     /* bits of inputs that hold positions, labels or masks: they keep
                     ** their dtype and do not count for promotion. By name: index,
                     ** labels, mask, cond. */
-  uint32_t as_they_are; /* MT_BIT mask of dtypes that the class takes unchanged */
+  uint32_t required; /* bit k: parameter k must be given */
+  bool counts_back;  /* a dim has a preset that counts from the end */
+  int dim_slot, keepdim_slot; /* of the attributes dim and keepdim; -1: none */
+  uint32_t as_they_are;       /* MT_BIT mask of dtypes that the class takes unchanged */
   int nparams;
   mt_param param[MT_MAX_PARAMS];
   int nin, nattr, nout; /* nin: without the elements of a LIST, which counts as one */

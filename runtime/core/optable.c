@@ -82,6 +82,13 @@ static uint32_t kept_inputs(const mt_opinfo *row) {
   return kept;
 }
 
+static int attribute_slot(const mt_opinfo *row, const char *name) {
+  for (int k = 0; k < row->nparams; k++)
+    if (row->param[k].type > MT_PARAM_LIST && strcmp(row->param[k].name, name) == 0)
+      return row->param[k].slot;
+  return -1;
+}
+
 static uint32_t class_mask(mt_dtypes class) {
   switch (class) {
   case MT_CLASS_FLOAT: return MT_FLOAT_MASK;
@@ -103,6 +110,14 @@ static mt_status finish_row(mt_opinfo *row) {
   }
   MT_TRY(mt_signature_parse(row, row->signature));
   row->kept = kept_inputs(row);
+  row->dim_slot = attribute_slot(row, "dim");
+  row->keepdim_slot = attribute_slot(row, "keepdim");
+  for (int k = 0; k < row->nparams; k++) {
+    const mt_param *p = &row->param[k];
+    if (p->required) row->required |= 1u << k;
+    if (p->type == MT_PARAM_DIM && p->preset.n > 0 && p->preset.i[0] < 0)
+      row->counts_back = true;
+  }
   row->as_they_are = class_mask(row->dtypes);
   if (row->kind == MT_KIND_COMPOSITE) { /* what gives positions only, is not */
     row->differentiable = strcmp(row->out_name[0], "index") != 0;

@@ -56,7 +56,6 @@ mt_status mt_plan_dtype(mt_context *ctx, const mt_opinfo *op, int nin,
   const int result = combine(dims, combine(zero, number));
   *dtype = result < 0 ? (nin > 0 && in[0] ? in[0]->v.dtype : ctx->default_dtype)
                       : (mt_dtype)result;
-  if (op->kind == MT_KIND_VIEW) return MT_OK;
   return check_class(op, dtype, ctx);
 }
 

@@ -4,13 +4,6 @@
 #include <string.h>
 #include "runtime/core/rules.h"
 
-static const mt_attr *named(const mt_plan *p, const char *name) {
-  for (int k = 0; k < p->op->nparams; k++)
-    if (p->op->param[k].type > MT_PARAM_LIST && !strcmp(p->op->param[k].name, name))
-      return &p->attr[p->op->param[k].slot];
-  return NULL;
-}
-
 static int position(const mt_plan *p, const char *name) {
   for (int k = 0; k < p->op->nparams; k++)
     if (!strcmp(p->op->param[k].name, name)) return k + 1;
@@ -19,7 +12,7 @@ static int position(const mt_plan *p, const char *name) {
 
 /* Bit d: dim d is reduced. */
 static mt_status reduced(const mt_plan *p, uint32_t *bits) {
-  const mt_attr *dim = named(p, "dim");
+  const mt_attr *dim = &p->attr[p->op->dim_slot];
   const mt_view *x = p->in[0];
   *bits = dim->n < 0 ? (1u << x->ndim) - 1u : 0;
   for (int k = 0; k < dim->n; k++) {
@@ -35,7 +28,7 @@ static mt_status reduced(const mt_plan *p, uint32_t *bits) {
 
 static void drop(mt_plan *p, uint32_t bits) {
   const mt_view *x = p->in[0];
-  const bool keep = named(p, "keepdim")->i[0] != 0;
+  const bool keep = p->attr[p->op->keepdim_slot].i[0] != 0;
   for (int o = 0; o < p->nout; o++) {
     int n = 0;
     for (int d = 0; d < x->ndim; d++)

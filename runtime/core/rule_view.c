@@ -5,9 +5,7 @@
 
 /* Start out[0] as x itself. */
 static mt_view *as_input(mt_plan *p) {
-  const mt_dtype dtype = p->in[0]->dtype;
-  p->out[0] = *p->in[0];
-  p->out[0].dtype = dtype;
+  mt_view_copy(&p->out[0], p->in[0]);
   return &p->out[0];
 }
 

@@ -222,3 +222,14 @@ mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *
   *out = alias;
   return MT_OK;
 }
+
+mt_status mt_alias_same(mt_tensor *t, mt_tensor **out) {
+  t->storage->refs++;
+  mt_tensor *alias = wrap_storage(t->storage, t->v.dtype);
+  *out = alias;
+  if (!alias) return out_of_host_memory(sizeof *alias);
+  mt_view_copy(&alias->v, &t->v);
+  alias->offset = t->offset;
+  alias->wrapped = t->wrapped;
+  return MT_OK;
+}

@@ -70,6 +70,9 @@ mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device de
 mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *stride,
                    int64_t offset, mt_tensor **out /* [out] */);
 
+/* The same with t's own geometry. */
+mt_status mt_alias_same(mt_tensor *t, mt_tensor **out /* [out] */);
+
 static inline mt_dtype mt_dtype_of(const mt_tensor *t) { return t->v.dtype; }
 static inline mt_device mt_device_of(const mt_tensor *t) { return t->storage->device; }
 static inline bool mt_same_device(mt_device a, mt_device b) {
