@@ -1,6 +1,7 @@
 -- spec/embed_spec.lua: C programs that embed Lua and mytensor, and several states in
 -- one process.
 
+local devices = require "spec.support.devices"
 local shell = require "spec.support.shell"
 
 local function need_compiler()
@@ -42,6 +43,19 @@ describe("several states", function()
     local path = program "two_states.c"
     local r = shell.run(path)
     os.remove(path)
+    assert.equal("all states agree\n", r.out, r.err)
+    assert.equal(0, r.code, r.err)
+  end)
+
+  it("in many threads on one GPU get right results, and their own errors", function()
+    if not devices.cuda then
+      devices.without_cuda(pending)
+      return
+    end
+    local ready = shell.build .. "/two_states" -- a bundle brings it along
+    local path = shell.exists(ready) and ready or program "two_states.c"
+    local r = shell.run(path .. " cuda")
+    if path ~= ready then os.remove(path) end
     assert.equal("all states agree\n", r.out, r.err)
     assert.equal(0, r.code, r.err)
   end)

@@ -188,7 +188,9 @@ template <int Bytes> struct part_of { // for scratch: only the size matters
   };
 };
 template <int Bytes, int Dim> size_t scratch(const mt_call *call) {
-  return reduce_scratch<part_of<Bytes>>(call->in[0], dims_of(call, Dim), call->device);
+  const bool may_be_rare = !MT_IS_FLOAT(call->in[0]->dtype) || call->op == MT_OP_norm;
+  return reduce_scratch<part_of<Bytes>>(call->in[0], dims_of(call, Dim), call->device,
+                                        may_be_rare);
 }
 
 // int16, int8; uint8 and bool are summed more often.

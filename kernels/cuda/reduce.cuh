@@ -344,11 +344,13 @@ inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int de
   return c;
 }
 
-template <class R> size_t reduce_scratch(const mt_view *x, uint32_t dims, int device) {
+// may_be_rare: launch_reduce may be told so.
+template <class R>
+size_t reduce_scratch(const mt_view *x, uint32_t dims, int device, bool may_be_rare) {
   const reduce_space s = make_reduce_space(x, dims);
   if (s.kept == 0 || s.reduced == 0) return 0;
-  const int splits = std::max(choose_shape(x, s, device, false).splits,
-                              choose_shape(x, s, device, true).splits);
+  int splits = choose_shape(x, s, device, false).splits;
+  if (may_be_rare) splits = std::max(splits, choose_shape(x, s, device, true).splits);
   return splits > 1 ? size_t(s.kept) * size_t(splits) * sizeof(typename R::part) : 0;
 }
 

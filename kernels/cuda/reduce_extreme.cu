@@ -97,7 +97,8 @@ size_t scratch(const mt_call *call) {
       char bytes[16];
     };
   };
-  return reduce_scratch<room>(call->in[0], dims_of(call), call->device);
+  return reduce_scratch<room>(call->in[0], dims_of(call), call->device,
+                              !MT_IS_FLOAT(call->in[0]->dtype));
 }
 
 // int16, int8 and uint8

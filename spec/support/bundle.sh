@@ -18,6 +18,11 @@ for name in lfs.so lpeg.so system term; do
 done
 cp build/mtlua build/mytensor.so "$to/build/"
 if [ -e build/mytensor_cuda.so ]; then cp build/mytensor_cuda.so "$to/build/"; fi
+static=$(ls /usr/lib/*/liblua5.4.a /usr/local/lib/liblua5.4.a 2>/dev/null | head -1)
+gcc -O1 -I. -Iruntime -isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 \
+  -o "$to/build/two_states" spec/support/two_states.c -Wl,-E -Wl,--whole-archive \
+  "$static" -Wl,--no-whole-archive -Lbuild -l:mytensor.so -Wl,-rpath,'$ORIGIN' \
+  -lm -ldl -lpthread
 strip --strip-unneeded "$to"/build/*
 cp -r spec examples lua "$to/"
 cp runtime/mytensor.h "$to/runtime/"
