@@ -25,24 +25,36 @@ __device__ inline uint64_t word64(const uint32_t *w, int i) {
 }
 
 // A maker gives the elements of one block: `many` of them, in the type `made`.
+// In [0, 1), as a whole number of 2^-bits.
+template <class S> __device__ inline float unit_of(uint32_t w) {
+  constexpr int bits = std::is_same<S, __half>::value          ? 11
+                       : std::is_same<S, __nv_bfloat16>::value ? 8
+                                                               : 24;
+  return __fmul_rn(float(int(w >> (32 - bits))), 1.0f / float(1 << bits));
+}
+
 template <class S> struct uniform_maker { // float32 and half types
   static constexpr int many = 4;
-  static constexpr int bits = std::is_same<S, __half>::value          ? 11
-                              : std::is_same<S, __nv_bfloat16>::value ? 8
-                                                                      : 24;
   using made = S;
   __device__ static void make(const draw &d, const uint32_t *w, int64_t, int64_t,
                               S *out) {
-    constexpr float unit = 1.0f / float(1 << bits);
     const float lo = d.f[0], hi = d.f[1], width = hi - lo;
-    const bool plain = lo == 0 && hi == 1; // u as it is
 #pragma unroll
     for (int i = 0; i < 4; i++) {
-      const float u = __fmul_rn(float(int(w[i] >> (32 - bits))), unit);
-      S s = store_as<S>(plain ? u : __fadd_rn(lo, __fmul_rn(u, width)));
-      if (!plain && !(load_as<float>(s) < hi) && lo < hi) s = store_as<S>(lo);
+      S s = store_as<S>(__fadd_rn(lo, __fmul_rn(unit_of<S>(w[i]), width)));
+      if (!(load_as<float>(s) < hi) && lo < hi) s = store_as<S>(lo);
       out[i] = s;
     }
+  }
+};
+// The same from 0 to 1, which needs no more than u.
+template <class S> struct unit_maker {
+  static constexpr int many = 4;
+  using made = S;
+  __device__ static void make(const draw &, const uint32_t *w, int64_t, int64_t,
+                              S *out) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) out[i] = store_as<S>(unit_of<S>(w[i]));
   }
 };
 template <> struct uniform_maker<double> {
@@ -66,6 +78,30 @@ __device__ inline float root(float x) { // within 1 ulp
   return y;
 }
 
+// log(x) within 1.4 ulp, for 2^-126 <= x <= 1 alone: x = 2^e (1 + f), 1 + f about 1.
+__device__ inline float log_of_unit(float x) {
+  const int above = __float_as_int(x) - 0x3f3504f3, e = above >> 23; // sqrt(1/2)
+  const float f = __int_as_float((above & 0x7fffff) + 0x3f3504f3) - 1;
+  float p = -0.0763446014f;
+  p = fmaf(p, f, 0.127615625f), p = fmaf(p, f, -0.131601893f);
+  p = fmaf(p, f, 0.142017604f), p = fmaf(p, f, -0.166233569f);
+  p = fmaf(p, f, 0.200012268f), p = fmaf(p, f, -0.25000821f);
+  p = fmaf(p, f, 0.333333317f);
+  return fmaf(float(e), 0.693147182f, fmaf(f * f, fmaf(f, p, -0.5f), f));
+}
+
+// Sine and cosine of 2 pi k / 2^24, within 1e-7: k falls into a quarter q, a beside it.
+__device__ inline void sine_cosine_of_turn(uint32_t k, float *sine, float *cosine) {
+  const int q = int(k + (1u << 21)) >> 22;
+  const float a = float(int(k) - (q << 22)) * (6.2831853f * 0x1p-24f), z = a * a;
+  float s = fmaf(-0.000195172662f, z, 0.00833217791f);
+  s = fmaf(a * z, fmaf(s, z, -0.166666549f), a);
+  float c = fmaf(2.43904093e-05f, z, -0.00138867634f);
+  c = fmaf(fmaf(fmaf(c, z, 0.0416666233f), z, -0.499999997f), z, 1.0f);
+  const float x = q & 1 ? s : c, y = q & 1 ? c : s;
+  *sine = q & 2 ? -y : y, *cosine = (q + 1) & 2 ? -x : x;
+}
+
 template <class S> struct normal_maker {
   static constexpr int many = 4;
   using made = S;
@@ -75,9 +111,9 @@ template <class S> struct normal_maker {
 #pragma unroll
     for (int i = 0; i < 4; i += 2) {
       const float u = float(w[i]) * 0x1p-32f + 0x1p-33f;
-      const float r = root(-2 * logf(u));
-      float sine, cosine; // of 2 pi u', whose reduction is exact
-      sincospif(float(int(w[i + 1] >> 8)) * 0x1p-23f, &sine, &cosine);
+      const float r = root(-2 * log_of_unit(u));
+      float sine, cosine;
+      sine_cosine_of_turn(w[i + 1] >> 8, &sine, &cosine);
       out[i] = store_as<S>(mean + std * (r * cosine));
       out[i + 1] = store_as<S>(mean + std * (r * sine));
     }
@@ -145,7 +181,7 @@ template <class S> struct bernoulli_maker {
 
 // Blocks of words that a thread makes at once: independent work for what is short.
 template <class M> constexpr int at_once = 1;
-template <class S> constexpr int at_once<uniform_maker<S>> = 2;
+template <class S> constexpr int at_once<unit_maker<S>> = 2;
 
 template <class M>
 __global__ void __launch_bounds__(256)
@@ -201,7 +237,10 @@ mt_status run_uniform(const mt_call *call) {
   d.a = call->attr[0].f, d.b = call->attr[1].f;
   d.f[0] = float(d.a), d.f[1] = float(d.b);
   return with_float(call->out[0]->dtype, [&](auto t) {
-    return launch_generate<uniform_maker<typename decltype(t)::type>>(call, d);
+    using S = typename decltype(t)::type;
+    if constexpr (!std::is_same<S, double>::value)
+      if (d.a == 0 && d.b == 1) return launch_generate<unit_maker<S>>(call, d);
+    return launch_generate<uniform_maker<S>>(call, d);
   });
 }
 
