@@ -1,8 +1,12 @@
 /* kernels/cpu/cpu.c -- the shared parts of cpu.h: loops over views, threads, single
 ** elements, and the choice of the instruction set. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/exponential.h"
 #include <omp.h>
 #include <stdlib.h>
+
+/* exp(-104) is 0, exp(89) infinite, tanh(10) is 1, in float32. See exponential.h. */
+const float mt_exp_bounds[3] = {-104, 89, 2 * 10};
 
 int mt_cpu_level_cached = -1;
 

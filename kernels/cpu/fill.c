@@ -1,7 +1,52 @@
 /* kernels/cpu/fill.c -- constants and sequences: fill, _arange, _linspace. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/stream.h"
 
-/* fill(x, value): the value is converted once, then copied from a 0-dim view. */
+#define PATTERN 1024 /* bytes of repeated elements */
+
+typedef struct constant {
+  char *dst;
+  int64_t bytes, size; /* of an element */
+  const char *element;
+  bool one_byte;                 /* the element's bytes are all the same */
+  const mt_stream_loops *stream; /* NULL: through the caches */
+} constant;
+
+static void constant_range(void *context, int64_t lo, int64_t hi) { /* lines */
+  const constant *c = context;
+  _Alignas(MT_LINE) char pattern[PATTERN];
+  int64_t at = lo * MT_LINE;
+  const int64_t end = hi * MT_LINE < c->bytes ? hi * MT_LINE : c->bytes;
+  if (c->one_byte && !c->stream) {
+    memset(c->dst + at, c->element[0], (size_t)(end - at));
+    return;
+  }
+  const int64_t most = end - at < PATTERN ? end - at : PATTERN;
+  memcpy(pattern, c->element, (size_t)c->size);
+  for (int64_t done = c->size; done < most; done *= 2)
+    memcpy(pattern + done, pattern, (size_t)done);
+  for (; at < end; at += PATTERN) {
+    const int64_t n = end - at < PATTERN ? end - at : PATTERN;
+    if (c->stream)
+      mt_cpu_stream(c->stream, n, pattern, c->dst + at, 0, NULL);
+    else
+      memcpy(c->dst + at, pattern, (size_t)n);
+  }
+  if (c->stream) mt_cpu_stream_end();
+}
+
+static void fill_plain(const mt_call *call, const char *element) {
+  const mt_view *out = call->out[0];
+  constant c = {.dst = out->data, .size = mt_cpu_size(out->dtype), .element = element};
+  c.bytes = mt_cpu_numel(out) * c.size;
+  c.one_byte = true;
+  for (int64_t i = 1; i < c.size; i++) c.one_byte &= element[i] == element[0];
+  if (mt_cpu_streams(c.dst, c.bytes)) c.stream = MT_ISA_PICK(mt_stream);
+  const int64_t lines = (c.bytes + MT_LINE - 1) / MT_LINE;
+  mt_cpu_parallel_for(call, lines, 4 * MT_GRAIN / MT_LINE, constant_range, &c);
+}
+
+/* fill(x, value): the value is converted once; strided views get it as copies of a
+** 0-dim view. */
 static mt_status fill_run(const mt_call *call) {
   const mt_attr *value = &call->attr[0];
   const mt_dtype d = call->out[0]->dtype;
@@ -10,6 +55,7 @@ static mt_status fill_run(const mt_call *call) {
     mt_cpu_store_i64(d, element, value->i[0]);
   else
     mt_cpu_store_f64(d, element, value->f);
+  if (mt_cpu_contiguous(call->out[0])) return fill_plain(call, element), MT_OK;
   const mt_view src = {.data = element, .dtype = d};
   return mt_cpu_copy_view(call, call->out[0], &src);
 }

@@ -7,6 +7,7 @@
 ** Long inner dims are cut into chunks (row mode), of several rows at once if an
 ** input is transposed (tile mode); where they are short, a block runs across them
 ** (linear mode). */
+#include "kernels/cpu/stream.h"
 #include "kernels/cpu/tables.h"
 
 #define BLOCK       512   /* elements of a buffer */
@@ -15,6 +16,7 @@
 #define LINEAR_SIZE 128   /* inner dims below this take linear mode */
 #define TILE_ROWS   8     /* of tile mode */
 #define ELEMENT_MAX 8     /* bytes */
+#define AHEAD       2     /* blocks, of what is fetched while another is written */
 
 typedef struct loop {
   mt_space space;
@@ -28,10 +30,12 @@ typedef struct loop {
   bool half[MT_SPACE_ARGS];  /* converted to and from float */
   bool fixed[MT_SPACE_ARGS]; /* one element for all */
   bool plain[MT_SPACE_ARGS]; /* no buffer: inner (linear mode: all) dims contiguous */
+  bool streamed[MT_SPACE_ARGS];   /* an output that passes the caches, by its buffer */
   bool periodic[MT_SPACE_ARGS];   /* linear mode: the same for each inner dim */
   bool transposed[MT_SPACE_ARGS]; /* tile mode: contiguous along dim 1 */
   char *data[MT_SPACE_ARGS];
-  bool linear, tiled;
+  bool linear, tiled, streams;
+  const mt_stream_loops *stream;
   mt_transpose_tile transpose[MT_SPACE_ARGS];
   int64_t chunk, nchunk; /* elements of a block; blocks of an inner dim */
 } loop;
@@ -107,6 +111,18 @@ static void fill_buffer(const loop *l, int k, int64_t n, const char *src,
     mt_cpu_load_floats(l->dtype[k], n, src, stride, (float *)dst);
   else
     mt_cpu_pack(n, l->size[k], src, stride, dst);
+}
+
+/* Output k of a block; the inputs that lie there follow at ptr. */
+static void stream_out(const loop *l, const buffers *b, int k, int64_t n, char *dst,
+                       char *const *ptr) {
+  mt_ahead ahead[MT_SPACE_ARGS];
+  int count = 0;
+  for (int i = l->nout; i < l->nargs; i++)
+    if (l->plain[i])
+      ahead[count++] = (mt_ahead){ptr[i] + AHEAD * l->chunk * l->size[i],
+                                  MT_LINE / l->size[k] * l->size[i]};
+  mt_cpu_stream(l->stream, n * l->size[k], b->block[k], dst, count, ahead);
 }
 
 static void empty_buffer(const loop *l, int k, int64_t n, const char *src, char *dst,
@@ -186,7 +202,10 @@ static void row_block(const loop *l, buffers *b, int64_t n, char *const *at,
   }
   run_block(l, b, n, ptr);
   for (int k = 0; k < l->nout; k++)
-    if (!l->plain[k]) empty_buffer(l, k, n, b->block[k], at[k], l->space.stride[k][0]);
+    if (l->streamed[k])
+      stream_out(l, b, k, n, at[k], ptr);
+    else if (!l->plain[k])
+      empty_buffer(l, k, n, b->block[k], at[k], l->space.stride[k][0]);
 }
 
 static int64_t chunk_size(const loop *l, int64_t chunk) {
@@ -198,12 +217,21 @@ static void row_mode(void *context, int64_t lo, int64_t hi) { /* chunks of inner
   const loop *l = context;
   buffers b;
   fill_fixed(l, &b, l->chunk);
+  int64_t row = lo / l->nchunk, chunk = lo % l->nchunk;
+  char *at[MT_SPACE_ARGS];
+  seek_row(l, row, chunk * l->chunk, at);
   for (int64_t item = lo; item < hi; item++) {
-    const int64_t chunk = item % l->nchunk;
-    char *at[MT_SPACE_ARGS], *ptr[MT_SPACE_ARGS] = {NULL};
-    seek_row(l, item / l->nchunk, chunk * l->chunk, at);
-    row_block(l, &b, chunk_size(l, chunk), at, ptr);
+    char *ptr[MT_SPACE_ARGS] = {NULL};
+    const int64_t n = chunk_size(l, chunk);
+    row_block(l, &b, n, at, ptr);
+    if (++chunk < l->nchunk) {
+      for (int k = 0; k < l->nargs; k++) at[k] += n * l->space.stride[k][0];
+    } else if (item + 1 < hi) {
+      chunk = 0;
+      seek_row(l, ++row, 0, at);
+    }
   }
+  if (l->streams) mt_cpu_stream_end();
 }
 
 /* Items: chunks of TILE_ROWS rows; those along dim 1 follow each other. */
@@ -234,6 +262,7 @@ static void tile_mode(void *context, int64_t lo, int64_t hi) {
       for (int k = 0; k < l->nargs; k++) at[k] += s->stride[k][1];
     }
   }
+  if (l->streams) mt_cpu_stream_end();
 }
 
 /* The elements of an inner dim, over and over: a block may begin anywhere among
@@ -264,7 +293,7 @@ static void walk(const loop *l, buffers *b, int64_t n, int64_t *coord, int64_t *
     const int64_t left = s->size[0] - coord[0];
     const int64_t run = left < n - done ? left : n - done;
     for (int k = from; k < to; k++) {
-      if (l->plain[k] || l->fixed[k] || l->periodic[k]) continue;
+      if (l->plain[k] || l->fixed[k] || l->periodic[k] || l->streamed[k]) continue;
       char *buffer = b->block[k] + done * l->width[k], *at = l->data[k] + offset[k];
       if (inputs)
         fill_buffer(l, k, run, at, s->stride[k][0], buffer);
@@ -284,7 +313,7 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
   fill_periodic(l, &b);
   mt_space_seek(&l->space, lo * BLOCK, coord, offset);
   bool walk_inputs = false, walk_outputs = false;
-  for (int k = 0; k < l->nout; k++) walk_outputs |= !l->plain[k];
+  for (int k = 0; k < l->nout; k++) walk_outputs |= !l->plain[k] && !l->streamed[k];
   for (int k = l->nout; k < l->nargs; k++)
     walk_inputs |= !l->plain[k] && !l->fixed[k] && !l->periodic[k];
   for (int64_t item = lo; item < hi; item++) {
@@ -303,6 +332,8 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
         pad(b.block[k], n, l->width[k]);
     }
     run_block(l, &b, n, ptr);
+    for (int k = 0; k < l->nout; k++)
+      if (l->streamed[k]) stream_out(l, &b, k, n, l->data[k] + start * l->size[k], ptr);
     if (walk_outputs) {
       walk(l, &b, n, coord, offset, false);
     } else {
@@ -310,14 +341,27 @@ static void linear_mode(void *context, int64_t lo, int64_t hi) {
       memcpy(offset, offset0, sizeof offset);
     }
   }
+  if (l->streams) mt_cpu_stream_end();
 }
 
 /* ---- setting up ------------------------------------------------------------------ */
+/* Does output k, which is plain, pass the caches? Blocks of it begin with a line. */
+static bool passes_caches(const loop *l, int k) {
+  const mt_space *s = &l->space;
+  if (!mt_cpu_streams(l->data[k], s->numel * l->size[k])) return false;
+  for (int d = 1; d < s->ndim && !l->linear; d++)
+    if (s->stride[k][d] % MT_LINE != 0) return false;
+  for (int i = l->nout; i < l->nargs; i++)
+    if (l->data[i] == l->data[k]) return false;
+  return true;
+}
+
 static void classify(loop *l) {
   const mt_space *s = &l->space;
   bool buffered = false;
   l->linear = s->ndim > 1 && s->size[0] < LINEAR_SIZE;
-  l->tiled = false;
+  l->tiled = l->streams = false;
+  l->stream = MT_ISA_PICK(mt_stream);
   for (int k = 0; k < l->nargs; k++) {
     const bool input = k >= l->nout;
     const int64_t size = l->size[k], inner = s->stride[k][0];
@@ -331,6 +375,9 @@ static void classify(loop *l) {
       expected *= s->size[d];
     }
     if (s->numel == 1) fixed = false; /* strides say nothing */
+    l->streamed[k] = !input && plain && passes_caches(l, k);
+    l->streams |= l->streamed[k];
+    plain = plain && !l->streamed[k];
     l->plain[k] = plain;
     l->fixed[k] = fixed && !plain;
     l->periodic[k] = periodic && !fixed && !plain;

@@ -8,7 +8,7 @@
 
 #define T         float
 #define SUFFIX    f32
-#define EXP       expf
+#define EXP       mt_exp_f32
 #define FABS      fabsf
 #define LANES     32 /* sums of a row side by side: floats may not be reordered */
 #define ACC       double
@@ -27,7 +27,7 @@
 
 #define T        double
 #define SUFFIX   f64
-#define EXP      exp
+#define EXP      mt_exp_f64
 #define FABS     fabs
 #define POSITION int64_t
 #include "kernels/cpu/rows_reduce.inc"

@@ -1,0 +1,78 @@
+-- spec/ops/accuracy_spec.lua: how far float32's exp and what is made of it lie from the
+-- values that float64 gives, over the whole range of floats.
+
+local mt = require "mytensor"
+
+-- MYTENSOR_VERBOSE=1 prints the worst of each.
+local verbose = os.getenv "MYTENSOR_VERBOSE" == "1"
+
+-- Fractions between 1 and 2, and the neighbours of 1.
+local STEP <const> = 1009 -- every so many of the 2^23
+local fractions
+setup(function()
+  fractions = mt.cat { mt.arange(0, 64, { dtype = "float64" }),
+    mt.arange(64, 2 ^ 23, STEP, { dtype = "float64" }) } * 2 ^ -23 + 1
+end)
+teardown(function() fractions = nil end)
+
+-- The last bit of float32 values as large as r.
+local function last_bit(r)
+  local exponent = r:abs():clamp(2 ^ -126):log2():floor()
+  return mt.full_like(r, 2):pow(exponent - 23)
+end
+
+-- The largest error in units of the last place, and where it lies. exact: in float64.
+local function worst(fn, exact, low, high)
+  local most, at = 0, 0
+  for exponent = -127, 127 do
+    for _, sign in ipairs { 1, -1 } do
+      -- below 2^-126 the denormal floats, which have less digits
+      local scale = exponent < -126 and 2.0 ^ -126 or 2.0 ^ exponent
+      local x = (exponent < -126 and fractions - 1 or fractions) * (sign * scale)
+      x = x:float()
+      if low then x = x:masked_select(x:ge(low):logical_and(x:le(high))) end
+      if x:numel() > 0 then
+        local r = exact(x:double())
+        local y = fn(x)
+        -- what rounds to infinity must be infinite
+        local finite = r:float():isfinite()
+        assert.is_true(y:isfinite():equal(finite), "infinities near " .. x[1]:item())
+        local zero = mt.zeros_like(r)
+        local wrong = mt.where(finite, (y:double() - r):abs() / last_bit(r), zero)
+        local largest, where = wrong:max(1)
+        if not (largest:item() <= most) then
+          most, at = largest:item(), x[where:item()]:item()
+        end
+      end
+    end
+  end
+  if verbose then print(("%.3f units of the last place at %.9g"):format(most, at)) end
+  return most
+end
+
+describe("in float32", function()
+  it("exp lies within 1.1 units of the last place", function()
+    assert.is_true(worst(mt.exp, mt.exp) <= 1.1)
+  end)
+
+  it("tanh lies within 2.6", function()
+    assert.is_true(worst(mt.tanh, mt.tanh) <= 2.6)
+  end)
+
+  it("sigmoid lies within 2.5 where exp(-x) is finite", function()
+    assert.is_true(worst(mt.sigmoid, mt.sigmoid, -87, math.huge) <= 2.5)
+  end)
+
+  it("they take infinities, NaN and both zeros as they should", function()
+    local inf, nan = math.huge, 0 / 0
+    local x = mt.tensor { inf, -inf, nan, -nan, 0.0, -0.0, 89, -104 }
+    local function texts(t)
+      local list = t:totable()
+      for i, v in ipairs(list) do list[i] = v ~= v and "nan" or ("%g"):format(v) end
+      return table.concat(list, " ")
+    end
+    assert.equal("inf 0 nan nan 1 1 inf 0", texts(x:exp()))
+    assert.equal("1 -1 nan nan 0 -0 1 -1", texts(x:tanh()))
+    assert.equal("1 0 nan nan 0.5 0.5 1 0", texts(x:sigmoid()))
+  end)
+end)
