@@ -40,7 +40,7 @@ local function worst(fn, exact, low, high)
         local zero = mt.zeros_like(r)
         local wrong = mt.where(finite, (y:double() - r):abs() / last_bit(r), zero)
         local largest, where = wrong:max(1)
-        if not (largest:item() <= most) then
+        if largest:item() > most or largest:item() ~= largest:item() then
           most, at = largest:item(), x[where:item()]:item()
         end
       end
