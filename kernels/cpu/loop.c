@@ -135,8 +135,7 @@ static void empty_buffer(const loop *l, int k, int64_t n, const char *src, char 
 
 /* Repeat element 0 from n up to a whole unit: what rows compute there is not kept. */
 static void pad(char *buffer, int64_t n, int width) {
-  for (int64_t i = n; i % MT_ROW_UNIT != 0; i++)
-    memcpy(buffer + i * width, buffer, (size_t)width);
+  for (; n % MT_ROW_UNIT != 0; n++) memcpy(buffer + n * width, buffer, (size_t)width);
 }
 
 /* ---- blocks ---------------------------------------------------------------------- */
