@@ -157,17 +157,26 @@ void mtl_drop_pending(mtl_state *s, int keep) {
   while (s->npending > keep) mt_release(s->pending[--s->npending]);
 }
 
+/* Kilobytes of Lua's own that so many bytes of tensors stand for. Lua makes a round when
+** its heap has grown by its size, so MT_GC_CYCLE bytes are worth a heap: a round costs by
+** the objects in it, and a training step would else pay for one at each step. */
+static int worth(lua_State *L, size_t bytes) {
+  const double heap = lua_gc(L, LUA_GCCOUNT), share = (double)bytes / MT_GC_CYCLE;
+  const double most = (double)bytes / 1024; /* at most what they are */
+  const double kilobytes = heap * share < most ? heap * share : most;
+  return kilobytes < INT_MAX ? (int)kilobytes : INT_MAX;
+}
+
 /* Tell Lua's collector of what was allocated. */
 static void step_collector(lua_State *L, mtl_state *s) {
   /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
   if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
   mtl_drop_pending(s, 0);
   if (!can_finalize(L)) return;
-  const size_t kilobytes = s->ctx.gc_debt / 1024;
+  const int kilobytes = worth(L, s->ctx.gc_debt);
+  if (kilobytes == 0) return; /* 0 would be a step in any case */
   s->ctx.gc_debt = 0;
-  if (kilobytes > 0) {
-    lua_gc(L, LUA_GCSTEP, kilobytes < INT_MAX ? (int)kilobytes : INT_MAX);
-  }
+  lua_gc(L, LUA_GCSTEP, kilobytes);
 }
 
 mtl_state *mtl_enter_state(lua_State *L) {

@@ -7,6 +7,9 @@
 
 #define MT_MAX_GPUS 16
 
+/* The garbage collector makes a round for so many bytes of new tensors. */
+#define MT_GC_CYCLE ((size_t)16 << 20)
+
 struct mt_context {
   mt_dtype default_dtype; /* float32 or float64 (half types allowed) */
   mt_device default_device;
@@ -19,7 +22,9 @@ struct mt_context {
   int gpu;                   /* what "cuda" without a number means */
   void *stream[MT_MAX_GPUS]; /* the current stream of each GPU; NULL: the default one */
   mt_fault *fault[MT_MAX_GPUS]; /* in mapped host memory; NULL: nothing ran there yet */
-  size_t gc_debt; /* bytes allocated since bind last stepped the collector */
+  /* Bytes allocated since bind last stepped the collector; where much is alive on the
+  ** device they count less: MT_GC_CYCLE stands for a sixteenth of that. */
+  size_t gc_debt;
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
   mt_interrupt interrupt; /* set by bind */

@@ -404,3 +404,5 @@ mt_memory *mt_gpu_stats(int gpu) {
   g->stats.cached_bytes = (int64_t)g->reserved - g->stats.live_bytes;
   return &g->stats;
 }
+
+const int64_t *mt_gpu_live(int gpu) { return &gpus[gpu].stats.live_bytes; }

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/guard.h"
+#include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 
 #define INLINE_INPUTS 8
@@ -221,10 +222,8 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                   .interrupt = &r->ctx->interrupt,
                   .precision = r->ctx->precision,
                   .deterministic = r->ctx->deterministic};
-  if (entry->scratch) {
-    call.scratch_bytes = entry->scratch(&call);
-    MT_TRY(mt_block_alloc(r->ctx, r->device, call.scratch_bytes, &call.scratch));
-  }
+  if (entry->scratch)
+    MT_TRY(mt_scratch_alloc(r->ctx, r->device, entry->scratch(&call), &call));
   mt_status status =
       mt_kernel_status(r->ctx, r->device, r->op->name, entry->run(&call));
   if (call.scratch) mt_block_free(r->device, call.scratch, call.scratch_bytes);

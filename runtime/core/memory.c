@@ -167,6 +167,15 @@ static void *take_on(mt_context *ctx, mt_device device, size_t bytes) {
   return p && guarded ? mt_guard_arm(device, stream, p, bytes) : p;
 }
 
+/* What bytes count as garbage to come: see gc_debt. Unlocked: a guess is enough. */
+static size_t debt_of(mt_device device, size_t bytes) {
+  const int64_t *live =
+      device.kind == MT_CPU ? &cpu.stats.live_bytes : mt_gpu_live(device.index);
+  const double share = (double)__atomic_load_n(live, __ATOMIC_RELAXED) / 16;
+  const double cycle = (double)MT_GC_CYCLE;
+  return share > cycle ? (size_t)((double)bytes * (cycle / share)) : bytes;
+}
+
 mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void **p) {
   *p = NULL;
   if (!mt_backend_of(device)) return MT_EDEVICE;
@@ -178,7 +187,7 @@ mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void *
     *p = take_on(ctx, device, bytes);
   }
   if (!*p) return exhausted(device, bytes);
-  if (ctx) ctx->gc_debt += bytes;
+  if (ctx) ctx->gc_debt += debt_of(device, bytes);
   return MT_OK;
 }
 
@@ -200,6 +209,15 @@ mt_status mt_memory_admit(mt_context *ctx, size_t bytes) {
     if (admit((int64_t)bytes)) return MT_OK;
   }
   return exhausted((mt_device){MT_CPU, 0}, bytes);
+}
+
+mt_status mt_scratch_alloc(mt_context *ctx, mt_device device, size_t bytes,
+                           mt_call *call) {
+  const size_t debt = ctx->gc_debt;
+  MT_TRY(mt_block_alloc(ctx, device, bytes, &call->scratch));
+  call->scratch_bytes = bytes;
+  if (ctx->gc_debt > debt) ctx->gc_debt = debt;
+  return MT_OK;
 }
 
 static void give(void *p, size_t bytes) {

@@ -2,7 +2,13 @@
 #ifndef MT_MEMORY_H
 #define MT_MEMORY_H
 
+#include "kernels/kernel.h"
 #include "runtime/core/context.h"
+
+/* Scratch for a kernel. It is given back when the call ends, and so is no reason for Lua
+** to collect garbage. */
+mt_status mt_scratch_alloc(mt_context *ctx, mt_device device, size_t bytes,
+                           mt_call *call /* [out] scratch, scratch_bytes */);
 
 void mt_memory_count_tensor(mt_device device, int change);
 /* So many bytes of elements are to lie in a small block, and this thread's mark is
@@ -18,7 +24,8 @@ void *mt_gpu_take(int gpu, void *stream, size_t bytes);
 void mt_gpu_give(int gpu, void *p, size_t bytes);
 void mt_gpu_used_on(int gpu, void *p, void *stream);
 void mt_gpu_empty_cache(int gpu);
-mt_memory *mt_gpu_stats(int gpu); /* read and written under mt_gpu_lock */
+mt_memory *mt_gpu_stats(int gpu);    /* read and written under mt_gpu_lock */
+const int64_t *mt_gpu_live(int gpu); /* live bytes, to be read without the lock */
 void mt_gpu_lock(int gpu);
 void mt_gpu_unlock(int gpu);
 
