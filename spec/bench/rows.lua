@@ -312,6 +312,43 @@ for _, batch in ipairs { 64, 512, 4096 } do
 end
 rows.cnn_infer_64, rows.mlp_infer_64 = inference(cnn, 64), inference(mlp, 64)
 
+-- ---- optimisers ---------------------------------------------------------------------
+local function adam(count, ...)
+  local shape = { ... }
+  return function()
+    local list = {}
+    for i = 1, count do
+      list[i] = mt.zeros(shape):requires_grad_()
+      list[i].grad = mt.ones(shape)
+    end
+    local optimiser = mt.optim.Adam(list)
+    return function() optimiser:step() end, nil, list
+  end
+end
+rows.adam_800, rows.adam_large = adam(800, 64, 64), adam(4, 1 << 26)
+function rows.clip_norm_800()
+  local _, _, list = adam(800, 64, 64)()
+  return function() return mt.nn.utils.clip_grad_norm_(list, 1) end
+end
+
+-- ---- copies between host and device -------------------------------------------------
+local function copies(pinned)
+  local host, there
+  local function make()
+    host, there = mt.ones({ 1 << 26 }, { device = "cpu" }), mt.zeros(1 << 26)
+    if pinned then host = host:pin_memory() end
+  end
+  return function()
+    make()
+    return function() return there:copy_(host) end
+  end, function()
+    make()
+    return function() return host:copy_(there) end
+  end
+end
+rows.h2d_pageable, rows.d2h_pageable = copies(false)
+rows.h2d_pinned, rows.d2h_pinned = copies(true)
+
 -- ---- timing -------------------------------------------------------------------------
 local BLOCK, BLOCKS, WARM_UP = 0.03, 3, 0.06 -- seconds, how many, seconds
 

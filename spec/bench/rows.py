@@ -270,6 +270,42 @@ for batch in (64, 512, 4096):
     rows[f"mlp_train_{batch}"] = training(mlp, batch, "f32")
 rows["cnn_infer_64"], rows["mlp_infer_64"] = inference(cnn, 64), inference(mlp, 64)
 
+# ---- optimisers ----------------------------------------------------------------------
+def parameters(count, *shape):
+    made = [torch.zeros(*shape, device=device).requires_grad_() for _ in range(count)]
+    for p in made:
+        p.grad = torch.ones_like(p)
+    return made
+
+
+def adam(count, *shape):
+    return lambda: torch.optim.Adam(parameters(count, *shape), fused=on_gpu).step
+
+
+def clip_norm():
+    made = parameters(800, 64, 64)
+    return lambda: nn.utils.clip_grad_norm_(made, 1)
+
+
+rows["adam_800"], rows["adam_large"] = adam(800, 64, 64), adam(4, 1 << 26)
+rows["clip_norm_800"] = clip_norm
+
+
+# ---- copies between host and device --------------------------------------------------
+def copies(pinned, to_device):
+    def make():
+        host, there = torch.ones(1 << 26), torch.zeros(1 << 26, device=device)
+        if pinned:
+            host = host.pin_memory()
+        return (lambda: there.copy_(host)) if to_device else (lambda: host.copy_(there))
+    return make
+
+
+for pinned in (False, True):
+    suffix = "pinned" if pinned else "pageable"
+    rows["h2d_" + suffix] = copies(pinned, True)
+    rows["d2h_" + suffix] = copies(pinned, False)
+
 # ---- timing: as in rows.lua ----------------------------------------------------------
 BLOCK, BLOCKS, WARM_UP = 0.03, 3, 0.06  # seconds, how many, seconds
 

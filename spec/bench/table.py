@@ -85,7 +85,8 @@ def cuda_rows():
         return row(name, gib * (1 << 30), "GB/s", "copy", share=0.9)
 
     rows = [op("op_" + name, 1 / 1.3) for name in ("add", "relu", "matmul4", "sum")]
-    rows += [row("op_view", 1, "us"), op("op_add_grad", 1 / 1.5),
+    rows += [row("op_view", 1, "us"), row("op_empty", 1, "us"),
+             op("op_add_grad", 1 / 1.5),
              row("op_add_backward", 1, "us"), row("op_forward_backward", 1, "us")]
     rows += [memory(*r) for r in (
         ("copy", 2), ("add", 3), ("relu", 2), ("exp", 2), ("sigmoid", 2), ("gelu", 2),
@@ -99,6 +100,9 @@ def cuda_rows():
     for n in (1024, 4096, 8192):
         for kind in ("f32", "tf32", "bf16", "f16"):
             rows.append(row(f"matmul_{n}_{kind}", 2 * n ** 3, "TFLOP/s", kind, 0.98))
+    rows += [row("matmul_256_f32", 2 * 256 ** 3, "TFLOP/s", "f32"),
+             row("matmul_256_bf16", 2 * 256 ** 3, "TFLOP/s", "bf16"),
+             row("linear", 2 * 64 * 256 * 784, "TFLOP/s", "f32")]
     rows += [row("bmm_512x256_f32", 512 * 2 * 256 ** 3, "TFLOP/s", "f32", 0.98),
              row("linear_gelu_bf16", 2 * 4096 ** 3, "TFLOP/s", "bf16", 0.98)]
     for shape, sizes in (("N64C64H56K64k3s1", (64, 64, 56, 64, 3, 1, 1)),
@@ -110,6 +114,10 @@ def cuda_rows():
         for kind in ("f32", "tf32", "bf16"):
             rows += [row(f"conv_{shape}_{kind}", work, "TFLOP/s", kind),
                      row(f"conv_{shape}_{kind}_fwdbwd", 3 * work, "TFLOP/s", kind)]
+    rows += [row("adam_800", 1, "us"), row("clip_norm_800", 1, "us"),
+             memory("adam_large", 7)]
+    rows += [row(name, 1 << 28, "GB/s") for name in (
+        "h2d_pageable", "d2h_pageable", "h2d_pinned", "d2h_pinned")]
     for batch in (64, 512, 4096):
         rows.append(row(f"cnn_train_{batch}", 1, "us",
                         at_most=500e-6 if batch == 64 else None))
