@@ -133,11 +133,12 @@ typedef enum mt_many {
   MT_MANY_ADAM, /* in = grads (n), out = {params, averages, averages of squares} (3 n);
                 ** attr f: step from 1, lr, beta1, beta2, epsilon, weight_decay,
                 ** decoupled (1: AdamW) */
-  MT_MANY_SQUARE_SUM, /* in = tensors (n), out = {0-dim float32 or 64}: sum of squares
-                       */
+  MT_MANY_SQUARE_SUM, /* in = tensors (n), out = {0-dim float32 or 64}: sum of squares;
+                      ** scratch on a GPU: MT_MANY_SCRATCH */
   MT_MANY_SCALE, /* in = {0-dim factor}, out = tensors (n): each times the factor */
   MT_MANY_COUNT
 } mt_many;
+#define MT_MANY_SCRATCH 8192 /* bytes: a double for each of 1,024 blocks */
 
 /* What a GPU backend offers beyond kernels. Every function is safe to call from several
 ** threads; a status other than MT_OK has its text in error_text(). stream NULL is the

@@ -2,6 +2,7 @@
 // the fastest of the heuristic's candidates found by timing them once.
 #include <cublasLt.h>
 #include <dlfcn.h>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -88,8 +89,8 @@ mt_status blas_fail(cublasStatus_t status, const char *what) {
 // Everything that a plan depends on; compared as bytes.
 struct key {
   int64_t m, n, k, count, lda, ldb, ldc, next_a, next_b, next_c;
-  int32_t dtype, compute, after, transposed_a, transposed_b, align_a, align_b, align_c,
-      deterministic, unused;
+  int32_t dtype, compute, bias, transposed_a, transposed_b, align_a, align_b, align_c,
+      deterministic, device;
   bool operator==(const key &o) const { return !memcmp(this, &o, sizeof o); }
 };
 struct key_hash {
@@ -102,17 +103,28 @@ struct key_hash {
   }
 };
 
+constexpr int max_candidates = 16;
+
 struct plan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algo;
+  size_t workspace = 0; // bytes
 };
 
+// Plans stay where they are: neither removed nor changed, but for the bias' address, which
+// is set and used under the lock.
 struct {
   std::mutex lock;
   cublasLtHandle_t handle;
   std::unordered_map<key, plan, key_hash> plans;
 } device_state[16];
+
+// What this thread looked up last: a call asks for its scratch, then runs.
+thread_local struct {
+  key q;
+  const plan *p;
+} recent;
 
 struct types {
   cudaDataType_t data, scale;
@@ -129,17 +141,6 @@ types types_of(mt_dtype d, int precision) {
             precision == 0   ? CUBLAS_COMPUTE_32F
             : precision == 1 ? CUBLAS_COMPUTE_32F_FAST_TF32
                              : CUBLAS_COMPUTE_32F_FAST_16BF};
-  }
-}
-
-cublasLtEpilogue_t epilogue_of(epilogue e) {
-  switch (e) {
-  case epilogue::bias: return CUBLASLT_EPILOGUE_BIAS;
-  case epilogue::relu: return CUBLASLT_EPILOGUE_RELU;
-  case epilogue::relu_bias: return CUBLASLT_EPILOGUE_RELU_BIAS;
-  case epilogue::gelu: return CUBLASLT_EPILOGUE_GELU;
-  case epilogue::gelu_bias: return CUBLASLT_EPILOGUE_GELU_BIAS;
-  default: return CUBLASLT_EPILOGUE_DEFAULT;
   }
 }
 
@@ -160,7 +161,8 @@ mt_status make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64
 mt_status make_descriptors(const key &q, plan *p, types t) {
   const cublasOperation_t first = q.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = q.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasLtEpilogue_t after = epilogue_of(epilogue(q.after));
+  const cublasLtEpilogue_t after =
+      q.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   BLAS_TRY(lt.cublasLtMatmulDescCreate(&p->desc, t.compute, t.scale));
   BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA,
                                              &first, sizeof first));
@@ -181,14 +183,14 @@ mt_status make_descriptors(const key &q, plan *p, types t) {
 
 mt_status run_plan(cublasLtHandle_t handle, const plan &p,
                    const cublasLtMatmulAlgo_t *algo, const product &q, void *workspace,
-                   cudaStream_t stream) {
+                   size_t bytes, cudaStream_t stream) {
   const float alpha = 1, beta = q.accumulate;
   const double alpha64 = 1, beta64 = q.accumulate;
   const bool wide = q.dtype == MT_F64;
   BLAS_TRY(lt.cublasLtMatmul(
       handle, p.desc, wide ? static_cast<const void *>(&alpha64) : &alpha, q.b, p.b,
       q.a, p.a, wide ? static_cast<const void *>(&beta64) : &beta, q.c, p.c, q.c, p.c,
-      algo, workspace, blas_workspace, stream));
+      algo, workspace, bytes, stream));
   return MT_OK;
 }
 
@@ -198,35 +200,94 @@ bool is_capturing(cudaStream_t stream) {
          status != cudaStreamCaptureStatusNone;
 }
 
-// The fastest of the candidates: each runs a few times (the result is the same each time).
-int fastest(cublasLtHandle_t handle, const plan &p, const product &q, void *workspace,
-            cudaStream_t stream, const cublasLtMatmulHeuristicResult_t *found, int n) {
+// ---- which algorithm --------------------------------------------------------------------
+// Keeps the stream busy for a while, so that what is asked for meanwhile runs back to back:
+// else the time of a short product is that of the host.
+__global__ void hold_kernel(int64_t nanoseconds) {
+  int64_t begin, now;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
+  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+  while (now - begin < nanoseconds);
+}
+
+double now() { // seconds
+  using namespace std::chrono;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+constexpr float never = 1e30f; // ms
+
+struct contest {
+  cublasLtHandle_t handle;
+  const plan &p;
+  const product &q;
+  void *workspace;
+  cudaStream_t stream;
   cudaEvent_t begin, end;
-  int best = 0;
-  float least = 1e30f;
-  if (cudaEventCreate(&begin) != cudaSuccess) return 0;
-  if (cudaEventCreate(&end) != cudaSuccess) return cudaEventDestroy(begin), 0;
-  for (int i = 0; i < n; i++) {
-    float ms = 1e30f;
-    bool ran = run_plan(handle, p, &found[i].algo, q, workspace, stream) == MT_OK;
-    cudaEventRecord(begin, stream);
-    for (int repeat = 0; repeat < 3 && ran; repeat++)
-      ran = run_plan(handle, p, &found[i].algo, q, workspace, stream) == MT_OK;
-    cudaEventRecord(end, stream);
-    if (cudaEventSynchronize(end) != cudaSuccess) break;
-    if (!ran || cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) continue;
-    if (ms < least) least = ms, best = i;
+
+  bool run(const cublasLtMatmulHeuristicResult_t &h) const {
+    return run_plan(handle, p, &h.algo, q, workspace, blas_workspace, stream) == MT_OK;
   }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
+
+  // ms of one of `repeats` runs: the device's or the host's, whichever takes longer.
+  float time(const cublasLtMatmulHeuristicResult_t &h, int repeats) const {
+    float ms = never;
+    bool ran = true;
+    if (repeats > 1) hold_kernel<<<1, 1, 0, stream>>>(20000 + 12000 * int64_t(repeats));
+    cudaEventRecord(begin, stream);
+    const double start = now();
+    for (int i = 0; i < repeats && ran; i++) ran = run(h);
+    const float host = float(1e3 * (now() - start));
+    cudaEventRecord(end, stream);
+    if (cudaEventSynchronize(end) != cudaSuccess || !ran) return never;
+    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) return never;
+    return (repeats > 1 ? std::max(ms, host) : ms) / float(repeats);
+  }
+};
+
+// The fastest of the candidates (the result is the same each time). Whoever seems faster
+// than the best so far has to be so twice: the best is timed again after it, since a GPU
+// that was idle speeds up meanwhile, which would let the last one win.
+int fastest(const contest &race, const cublasLtMatmulHeuristicResult_t *found, int n) {
+  constexpr double patience = 0.25; // seconds
+  const double start = now();
+  int best = -1, repeats = 1;
+  float least = never;
+  for (int i = 0; i < n && now() - start < patience; i++) {
+    if (!race.run(found[i])) continue; // the first run loads the kernel
+    if (best < 0) {
+      const float once = race.time(found[i], 1);
+      repeats = once > 0.1f ? 1 : std::clamp(int(0.1f / once), 4, 16);
+    }
+    const float ms = race.time(found[i], repeats);
+    if (ms >= least) continue;
+    const float again = best < 0 ? never : race.time(found[best], repeats);
+    if (ms < 0.99f * again)
+      best = i, least = ms;
+    else
+      least = again;
+  }
+  return std::max(best, 0);
+}
+
+int choose_by_time(cublasLtHandle_t handle, const plan &p, const product &q,
+                   void *workspace, cudaStream_t stream,
+                   const cublasLtMatmulHeuristicResult_t *found, int n) {
+  contest race = {handle, p, q, workspace, stream, nullptr, nullptr};
+  int best = 0;
+  if (cudaEventCreate(&race.begin) == cudaSuccess &&
+      cudaEventCreate(&race.end) == cudaSuccess)
+    best = fastest(race, found, n);
+  if (race.begin) cudaEventDestroy(race.begin);
+  if (race.end) cudaEventDestroy(race.end);
+  cudaGetLastError(); // of a candidate that would not run
   return best;
 }
 
 mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product &work,
                            plan *p, void *workspace, cudaStream_t stream) {
-  constexpr int most = 8;
   cublasLtMatmulPreference_t wish = nullptr;
-  cublasLtMatmulHeuristicResult_t found[most];
+  cublasLtMatmulHeuristicResult_t found[max_candidates];
   const size_t room = blas_workspace;
   const uint32_t align_a = uint32_t(q.align_a), align_b = uint32_t(q.align_b),
                  align_c = uint32_t(q.align_c);
@@ -242,22 +303,32 @@ mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product 
       wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_c, sizeof align_c);
   lt.cublasLtMatmulPreferenceSetAttribute(
       wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_c, sizeof align_c);
+  // Parts of a sum are added up in float32 at least, also where the result is shorter.
+  const bool half = MT_HALF_MASK >> q.dtype & 1u;
+  const uint32_t reduction =
+      CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+      (half ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_INPLACE);
+  lt.cublasLtMatmulPreferenceSetAttribute(
+      wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction);
   const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(
-      handle, p->desc, p->b, p->a, p->c, p->c, wish, most, found, &n);
+      handle, p->desc, p->b, p->a, p->c, p->c, wish, max_candidates, found, &n);
   lt.cublasLtMatmulPreferenceDestroy(wish);
   if (status != CUBLAS_STATUS_SUCCESS || n == 0)
     return cuda_fail_text(MT_EUNSUPPORTED,
                           "cuBLASLt has no algorithm for this product");
   int best = 0;
   if (n > 1 && !q.deterministic && !work.accumulate && !is_capturing(stream))
-    best = fastest(handle, *p, work, workspace, stream, found, n);
+    best = choose_by_time(handle, *p, work, workspace, stream, found, n);
   p->algo = found[best].algo;
+  p->workspace = found[best].workspaceSize;
   return MT_OK;
 }
 
-int32_t alignment(const void *p) { // bytes, 256 at most
-  const uintptr_t u = reinterpret_cast<uintptr_t>(p) | 256;
-  return int32_t(u & (~u + 1));
+// Bytes: what a whole block has, or at most 16, beyond which no kernel asks. Few values, so
+// that views don't multiply the plans.
+int32_t alignment(const void *p) {
+  const uintptr_t u = reinterpret_cast<uintptr_t>(p);
+  return u % 256 == 0 ? 256 : int32_t((u | 16) & (~(u | 16) + 1));
 }
 
 void destroy(plan *p) {
@@ -273,13 +344,7 @@ mt_status set_bias(const plan &p, const product &q) {
   return MT_OK;
 }
 
-} // namespace
-
-mt_status run_product(const mt_call *call, const product &w, void *workspace) {
-  const cudaStream_t stream = stream_of(call);
-  if (!load_library())
-    return cuda_fail_text(MT_EUNSUPPORTED, "%s", library_error.c_str());
-  const types t = types_of(w.dtype, call->precision);
+key key_of(const mt_call *call, const product &w) {
   key q;
   memset(&q, 0, sizeof q);
   q.m = w.m, q.n = w.n, q.k = w.k, q.count = w.count;
@@ -291,23 +356,62 @@ mt_status run_product(const mt_call *call, const product &w, void *workspace) {
   q.ldb = std::max(q.ldb, q.transposed_b ? w.k : w.n);
   q.ldc = std::max(q.ldc, w.n);
   if (w.count > 1) q.next_a = w.next_a, q.next_b = w.next_b, q.next_c = w.next_c;
-  q.dtype = w.dtype, q.compute = t.compute, q.after = int32_t(w.after);
+  q.dtype = w.dtype, q.compute = types_of(w.dtype, call->precision).compute;
+  q.bias = w.bias != nullptr, q.device = call->device;
   q.align_a = alignment(w.a), q.align_b = alignment(w.b), q.align_c = alignment(w.c);
   q.deterministic = call->deterministic;
+  return q;
+}
 
-  auto &state = device_state[call->device];
-  std::lock_guard<std::mutex> hold(state.lock);
-  if (!state.handle) BLAS_TRY(lt.cublasLtCreate(&state.handle));
-  auto at = state.plans.find(q);
-  if (at == state.plans.end()) {
-    plan p;
-    mt_status status = make_descriptors(q, &p, t);
-    if (status == MT_OK) status = set_bias(p, w);
-    if (status == MT_OK)
-      status = choose_algorithm(state.handle, q, w, &p, workspace, stream);
-    if (status != MT_OK) return destroy(&p), status;
-    at = state.plans.emplace(q, p).first;
+// The lock is held. NULL: there is none yet.
+const plan *find_plan(const key &q) {
+  if (recent.p && recent.q == q) return recent.p;
+  auto &plans = device_state[q.device].plans;
+  const auto at = plans.find(q);
+  if (at == plans.end()) return nullptr;
+  recent.q = q, recent.p = &at->second;
+  return recent.p;
+}
+
+// The lock is held.
+mt_status make_plan(const mt_call *call, const key &q, const product &w,
+                    void *workspace) {
+  auto &state = device_state[q.device];
+  plan p;
+  mt_status status = make_descriptors(q, &p, types_of(w.dtype, call->precision));
+  if (status == MT_OK) status = set_bias(p, w);
+  if (status == MT_OK)
+    status = choose_algorithm(state.handle, q, w, &p, workspace, stream_of(call));
+  if (status != MT_OK) return destroy(&p), status;
+  state.plans.emplace(q, p);
+  return MT_OK;
+}
+
+} // namespace
+
+size_t product_workspace(const mt_call *call, const product &w) {
+  if (is_small_product(w)) return 0;
+  const key q = key_of(call, w);
+  std::lock_guard<std::mutex> hold(device_state[q.device].lock);
+  const plan *p = find_plan(q);
+  return p ? p->workspace : blas_workspace;
+}
+
+mt_status run_product(const mt_call *call, const product &w, void *workspace) {
+  if (is_small_product(w)) return run_small_product(call, w);
+  if (!load_library())
+    return cuda_fail_text(MT_EUNSUPPORTED, "%s", library_error.c_str());
+  const key q = key_of(call, w);
+  auto &state = device_state[q.device];
+  std::unique_lock<std::mutex> hold(state.lock);
+  const plan *p = find_plan(q);
+  if (!p) {
+    if (!state.handle) BLAS_TRY(lt.cublasLtCreate(&state.handle));
+    if (const mt_status status = make_plan(call, q, w, workspace)) return status;
+    p = find_plan(q);
   }
-  if (const mt_status status = set_bias(at->second, w)) return status;
-  return run_plan(state.handle, at->second, &at->second.algo, w, workspace, stream);
+  if (const mt_status status = set_bias(*p, w)) return status;
+  if (!w.bias) hold.unlock();
+  return run_plan(state.handle, *p, &p->algo, w, workspace, p->workspace,
+                  stream_of(call));
 }

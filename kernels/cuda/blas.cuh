@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/cuda.cuh"
 
-enum class epilogue { none, bias, relu, relu_bias, gelu, gelu_bias };
+enum class activation { none, relu, gelu };
 
 // c[i][j] = sum over p of a[i][p] b[p][j], for `count` products; c's rows lie side by side.
 // Of a's strides one is 1, of b's too. Strides in elements.
@@ -15,15 +15,25 @@ struct product {
   void *c;
   int64_t ars, acs, brs, bcs, crs;
   int64_t next_a, next_b, next_c; // from one product to the next
-  epilogue after;
-  const void *bias; // n elements, or NULL
-  bool accumulate;  // c += the product; a plan for it must exist already
+  const void *bias;               // n elements, or NULL
+  bool accumulate; // c += the product; if that makes the plan, nothing is timed
+  // In small products only:
+  activation after; // of the sum
+  void *row_sums;   // [out] the sum of each row of a: m elements, or NULL
 };
 
-constexpr size_t blas_workspace = size_t(32)
-                                  << 20; // bytes, what NVIDIA advises for Hopper
+// Bytes, what NVIDIA advises for Hopper. A plan may need less once it is chosen.
+constexpr size_t blas_workspace = size_t(32) << 20;
 
-// Runs on call's stream; workspace: blas_workspace bytes. k = 0 gives zeros.
+// Bytes that run_product needs for p: blas_workspace before the first time.
+size_t product_workspace(const mt_call *call, const product &p);
+
+// Runs on call's stream; workspace: product_workspace or more. k = 0 gives zeros.
 mt_status run_product(const mt_call *call, const product &p, void *workspace);
+
+// Is a call of cuBLASLt longer than the product? Then run_small_product does it, in one
+// launch and exactly in the dtype (float32 for halves); of a and b it takes any strides.
+bool is_small_product(const product &p);
+mt_status run_small_product(const mt_call *call, const product &p);
 
 #endif

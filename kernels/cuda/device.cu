@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.cuh"
@@ -176,80 +177,106 @@ int host_is_pinned(const void *p) {
   return 0;
 }
 
-// Pageable memory is copied in pieces through pinned buffers, two in turn for each
-// direction: one is filled by the CPU while the other is on its way.
-constexpr size_t piece = size_t(8) << 20; // bytes
+// Pageable memory is copied in pieces through pinned buffers. Several threads share the
+// pieces, since one core copies at a third of what the bus carries; each has two buffers in
+// turn, so that it fills or empties one while the other is on its way.
+constexpr size_t piece = size_t(2) << 20; // bytes
 constexpr size_t direct = 65536; // up to this the driver's own staging is as good
-constexpr int ring = 2;
+constexpr int most_lanes = 8;
 
+struct lane {
+  char *buffer[2];
+  cudaEvent_t done[2];
+};
 struct staging {
   std::mutex lock;
-  char *buffer[ring];
-  cudaEvent_t done[ring];
+  lane lanes[most_lanes];
 };
 staging stages[max_gpus];
 
-mt_status stage_open(staging *s) {
-  for (int i = 0; i < ring; i++) {
-    if (!s->buffer[i]) s->buffer[i] = static_cast<char *>(host_alloc(piece));
-    if (!s->buffer[i]) return cuda_fail_text(MT_EMEMORY, "no pinned host memory");
-    if (!s->done[i])
-      CUDA_TRY(cudaEventCreateWithFlags(&s->done[i], cudaEventDisableTiming));
+mt_status open_lane(lane *q) {
+  for (int i = 0; i < 2; i++) {
+    if (!q->buffer[i]) q->buffer[i] = static_cast<char *>(host_alloc(piece));
+    if (!q->buffer[i]) return cuda_fail_text(MT_EMEMORY, "no pinned host memory");
+    if (!q->done[i])
+      CUDA_TRY(cudaEventCreateWithFlags(&q->done[i], cudaEventDisableTiming));
   }
   return MT_OK;
 }
 
-// One core copies at a third of what the bus carries: large pieces are shared by four.
-void copy_in_threads(char *dst, const char *src, size_t bytes) {
-  constexpr size_t workers = 4;
-  if (bytes < (size_t(2) << 20)) {
-    memcpy(dst, src, bytes);
-    return;
-  }
-  std::thread team[workers - 1];
-  const size_t part = (bytes / workers + 4095) / 4096 * 4096;
-  for (size_t i = 0; i + 1 < workers; i++)
-    team[i] = std::thread([=] { memcpy(dst + i * part, src + i * part, part); });
-  const size_t done = part * (workers - 1);
-  memcpy(dst + done, src + done, bytes - done);
-  for (std::thread &t : team) t.join();
-}
+// What lane `first` of `lanes` does: pieces first, first + lanes, ...
+struct transfer {
+  cudaStream_t stream;
+  char *device_side, *host_side;
+  size_t bytes;
+  int lanes;
 
-mt_status staged_to_device(staging *s, cudaStream_t stream, char *dst, const char *src,
-                           size_t bytes) {
-  std::lock_guard<std::mutex> hold(s->lock);
-  if (const mt_status status = stage_open(s)) return status;
-  int turn = 0;
-  for (size_t at = 0; at < bytes; at += piece, turn = (turn + 1) % ring) {
-    const size_t n = bytes - at < piece ? bytes - at : piece;
-    CUDA_TRY(cudaEventSynchronize(s->done[turn])); // free again
-    copy_in_threads(s->buffer[turn], src + at, n);
-    CUDA_TRY(
-        cudaMemcpyAsync(dst + at, s->buffer[turn], n, cudaMemcpyHostToDevice, stream));
-    CUDA_TRY(cudaEventRecord(s->done[turn], stream));
-  }
-  return MT_OK;
-}
+  size_t length(size_t at) const { return std::min(piece, bytes - at); }
 
-mt_status staged_to_host(staging *s, cudaStream_t stream, char *dst, const char *src,
-                         size_t bytes) {
-  std::lock_guard<std::mutex> hold(s->lock);
-  if (const mt_status status = stage_open(s)) return status;
-  const size_t pieces = (bytes + piece - 1) / piece;
-  auto length = [&](size_t i) { return i + 1 < pieces ? piece : bytes - i * piece; };
-  for (size_t i = 0; i < pieces + 1; i++) {
-    if (i < pieces) { // send for the next piece, then unpack the one before
-      const int turn = int(i % ring);
-      CUDA_TRY(cudaMemcpyAsync(s->buffer[turn], src + i * piece, length(i),
-                               cudaMemcpyDeviceToHost, stream));
-      CUDA_TRY(cudaEventRecord(s->done[turn], stream));
+  cudaError_t send(lane *q, size_t at, int turn, cudaMemcpyKind kind) const {
+    char *there = device_side + at, *here = q->buffer[turn];
+    const cudaError_t e = kind == cudaMemcpyHostToDevice
+                              ? cudaMemcpyAsync(there, here, length(at), kind, stream)
+                              : cudaMemcpyAsync(here, there, length(at), kind, stream);
+    return e == cudaSuccess ? cudaEventRecord(q->done[turn], stream) : e;
+  }
+
+  cudaError_t to_device(lane *q, int first) const {
+    int turn = 0;
+    for (size_t at = first * piece; at < bytes; at += lanes * piece, turn ^= 1) {
+      cudaError_t e = cudaEventSynchronize(q->done[turn]); // free again
+      if (e != cudaSuccess) return e;
+      memcpy(q->buffer[turn], host_side + at, length(at));
+      e = send(q, at, turn, cudaMemcpyHostToDevice);
+      if (e != cudaSuccess) return e;
     }
-    if (i > 0) {
-      const int turn = int((i - 1) % ring);
-      CUDA_TRY(cudaEventSynchronize(s->done[turn]));
-      copy_in_threads(dst + (i - 1) * piece, s->buffer[turn], length(i - 1));
+    return cudaSuccess;
+  }
+
+  cudaError_t to_host(lane *q, int first) const {
+    const size_t step = lanes * piece;
+    int turn = 0;
+    size_t at = first * piece;
+    if (at >= bytes) return cudaSuccess;
+    cudaError_t e = send(q, at, turn, cudaMemcpyDeviceToHost);
+    for (; e == cudaSuccess && at < bytes; at += step, turn ^= 1) {
+      if (at + step < bytes) e = send(q, at + step, turn ^ 1, cudaMemcpyDeviceToHost);
+      if (e == cudaSuccess) e = cudaEventSynchronize(q->done[turn]);
+      if (e == cudaSuccess) memcpy(host_side + at, q->buffer[turn], length(at));
+    }
+    return e;
+  }
+
+  cudaError_t run(lane *q, int first, mt_copy_kind kind) const {
+    return kind == MT_COPY_TO_DEVICE ? to_device(q, first) : to_host(q, first);
+  }
+};
+
+mt_status staged_copy(int device, transfer t, mt_copy_kind kind) {
+  staging &s = stages[device];
+  std::lock_guard<std::mutex> hold(s.lock);
+  const size_t pieces = (t.bytes + piece - 1) / piece;
+  const unsigned cores = std::thread::hardware_concurrency();
+  t.lanes = int(std::min(pieces, size_t(std::clamp(int(cores / 2), 1, most_lanes))));
+  for (int i = 0; i < t.lanes; i++)
+    if (const mt_status status = open_lane(&s.lanes[i])) return status;
+  cudaError_t error[most_lanes] = {};
+  std::thread team[most_lanes];
+  for (int i = 1; i < t.lanes; i++) {
+    auto work = [&s, &t, &error, device, kind, i] {
+      error[i] = cudaSetDevice(device);
+      if (error[i] == cudaSuccess) error[i] = t.run(&s.lanes[i], i, kind);
+    };
+    try {
+      team[i] = std::thread(work);
+    } catch (const std::system_error &) { // no more threads to be had
+      work();
     }
   }
+  error[0] = t.run(&s.lanes[0], 0, kind);
+  for (int i = 1; i < t.lanes; i++)
+    if (team[i].joinable()) team[i].join();
+  for (int i = 0; i < t.lanes; i++) CUDA_TRY(error[i]);
   return MT_OK;
 }
 
@@ -259,11 +286,12 @@ mt_status copy_bytes(int device, void *stream, mt_copy_kind kind, void *dst,
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   const void *host = kind == MT_COPY_TO_DEVICE ? src : dst;
   if (kind != MT_COPY_WITHIN && bytes > direct && !host_is_pinned(host))
-    return kind == MT_COPY_TO_DEVICE
-               ? staged_to_device(&stages[device], on, static_cast<char *>(dst),
-                                  static_cast<const char *>(src), bytes)
-               : staged_to_host(&stages[device], on, static_cast<char *>(dst),
-                                static_cast<const char *>(src), bytes);
+    return staged_copy(
+        device,
+        {on,
+         static_cast<char *>(kind == MT_COPY_TO_DEVICE ? dst : const_cast<void *>(src)),
+         static_cast<char *>(const_cast<void *>(host)), bytes, 1},
+        kind);
   CUDA_TRY(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, on));
   // A pinned source may be reused when the call returns, unless the caller takes care.
   if (kind == MT_COPY_TO_DEVICE && !non_blocking && bytes > direct)

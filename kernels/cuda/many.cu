@@ -5,18 +5,23 @@
 
 namespace {
 
-// Up to `most` tensors a launch; a block takes a piece of one of them.
-constexpr int most = 64, arrays = 4, piece = 4096;
+// Tensors of a launch: 32,764 bytes is the most that an argument may have. A few tensors
+// have a smaller one, since all of it is copied at each launch.
+constexpr int few = 32, most = 800;
+constexpr int piece = 4096;                   // elements, the work of a block
+constexpr int64_t longest = int64_t(1) << 31; // elements of an entry; more take several
 
-struct batch {
-  void *p[arrays][most];
-  int64_t n[most];
-  int first_block[most + 1];
+// Array k of entry t is p[k][t], or NULL.
+template <int arrays, int room> struct batch {
+  void *p[arrays][room];
+  uint32_t n[room];
+  uint32_t first_block[room];
   int count;
+  bool aligned; // all to 16 bytes
 };
 
-// Which tensor block b works on, by bisection.
-__device__ inline int tensor_of(const batch &q, int b) {
+// Which entry block b works on, by bisection.
+template <class B> __device__ inline int entry_of(const B &q, unsigned b) {
   int lo = 0, hi = q.count;
   while (hi - lo > 1) {
     const int middle = (lo + hi) / 2;
@@ -43,7 +48,8 @@ template <class T> struct sgd_step {
 };
 
 template <class T> struct adam_step {
-  T lr, beta1, beta2, epsilon, weight_decay, correction1, root_correction2;
+  T lr, rest1, beta2, rest2, epsilon, weight_decay; // rest: 1 - beta
+  T correction1, root_correction2;
   bool decoupled;
   static constexpr int written = 3, used = 4; // parameter, averages, gradient
   __device__ void run(T *v) const {
@@ -52,29 +58,54 @@ template <class T> struct adam_step {
       v[0] -= lr * weight_decay * v[0];
     else
       g += weight_decay * v[0];
-    v[1] += (g - v[1]) * (T(1) - beta1);
-    v[2] = beta2 * v[2] + (T(1) - beta2) * g * g;
+    v[1] += (g - v[1]) * rest1;
+    v[2] = beta2 * v[2] + rest2 * g * g;
     v[0] -= lr / correction1 * v[1] / (sqrt(v[2]) / root_correction2 + epsilon);
   }
 };
 
-template <class S, class F>
-__global__ void __launch_bounds__(256)
-    step_kernel(const __grid_constant__ batch q, F f) {
+template <class S, int n> struct alignas(n * sizeof(S)) vector_of { S v[n]; };
+
+// n elements of all arrays from element i on.
+template <int n, class S, class F, class B>
+__device__ inline void step(const B &q, int t, int64_t i, const F &f) {
   using T = compute_t<S>;
-  const int t = tensor_of(q, blockIdx.x);
-  const int64_t begin = int64_t(int(blockIdx.x) - q.first_block[t]) * piece;
-  const int64_t end = begin + piece < q.n[t] ? begin + piece : q.n[t];
-  for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
+  using V = vector_of<S, n>;
+  V held[F::used];
+#pragma unroll
+  for (int k = 0; k < F::used; k++)
+    if (q.p[k][t])
+      held[k] = *reinterpret_cast<const V *>(static_cast<const S *>(q.p[k][t]) + i);
+    else
+      held[k] = {};
+#pragma unroll
+  for (int e = 0; e < n; e++) {
     T v[F::used];
 #pragma unroll
-    for (int k = 0; k < F::used; k++)
-      v[k] = q.p[k][t] ? load_as<T>(static_cast<const S *>(q.p[k][t])[i]) : T(0);
+    for (int k = 0; k < F::used; k++) v[k] = load_as<T>(held[k].v[e]);
     f.run(v);
 #pragma unroll
-    for (int k = 0; k < F::written; k++)
-      if (q.p[k][t]) static_cast<S *>(q.p[k][t])[i] = store_as<S>(v[k]);
+    for (int k = 0; k < F::written; k++) held[k].v[e] = store_as<S>(v[k]);
   }
+#pragma unroll
+  for (int k = 0; k < F::written; k++)
+    if (q.p[k][t]) *reinterpret_cast<V *>(static_cast<S *>(q.p[k][t]) + i) = held[k];
+}
+
+template <class S, class F, class B>
+__global__ void __launch_bounds__(256) step_kernel(const __grid_constant__ B q, F f) {
+  constexpr int wide = 16 / sizeof(S);
+  const int t = entry_of(q, blockIdx.x);
+  const int64_t begin = int64_t(blockIdx.x - q.first_block[t]) * piece;
+  const int64_t end = begin + piece < q.n[t] ? begin + piece : q.n[t];
+  int64_t i = begin + threadIdx.x;
+  if (q.aligned) {
+    const int64_t vectors = (end - begin) / wide;
+    for (int64_t j = threadIdx.x; j < vectors; j += blockDim.x)
+      step<wide, S>(q, t, begin + j * wide, f);
+    i += vectors * wide;
+  }
+  for (; i < end; i += blockDim.x) step<1, S>(q, t, i, f);
 }
 
 template <class T> struct scale_step {
@@ -97,61 +128,120 @@ bool plain(const mt_view *a, const mt_view *b) {
   return !b || (a->dtype == b->dtype && numel(a) == numel(b));
 }
 
-// view(k, i): array k of tensor i, or NULL.
-template <class S, class F, class V>
-mt_status launch_steps(const mt_call *call, int n, const F &f, V view) {
-  for (int from = 0; from < n;) {
-    batch q{};
-    int64_t blocks = 0;
-    for (; from < n && q.count < most; from++) {
-      const mt_view *first = view(0, from);
-      const int64_t count = numel(first);
-      if (count == 0) continue;
-      for (int k = 0; k < F::used; k++) {
-        const mt_view *v = view(k, from);
-        if (v && !plain(first, v))
-          return cuda_fail_text(
-              MT_EUNSUPPORTED,
-              "parameters, states and gradients must be contiguous, of "
-              "one dtype and shape");
-        q.p[k][q.count] = v ? v->data : nullptr;
-      }
-      const int64_t more = (count + piece - 1) / piece;
-      if (q.count > 0 && blocks + more > INT32_MAX) break;
-      q.n[q.count] = count;
-      q.first_block[q.count++] = int(blocks);
-      blocks += more;
+// Where a list of tensors has been read up to.
+struct place {
+  int tensor;
+  int64_t element; // of it
+};
+
+// Fill q with the next entries; view(k, i): array k of tensor i, or NULL. *blocks: what
+// they take, 0 at the end. False: not plain.
+template <class B, class V>
+bool gather(B *q, unsigned *blocks, place *at, int n, int64_t bytes, V view) {
+  constexpr int arrays = sizeof q->p / sizeof q->p[0],
+                room = sizeof q->n / sizeof q->n[0];
+  int64_t sum = 0;
+  q->count = 0, q->aligned = true;
+  while (at->tensor < n && q->count < room) {
+    const mt_view *first = view(0, at->tensor);
+    const int64_t left = numel(first) - at->element;
+    const int64_t now = std::min(left, longest), more = (now + piece - 1) / piece;
+    for (int k = 0; k < arrays && now > 0; k++) {
+      const mt_view *v = view(k, at->tensor);
+      if (v && !plain(first, v)) return false;
+      char *data = v ? v->data + at->element * bytes : nullptr;
+      q->p[k][q->count] = data;
+      q->aligned = q->aligned && aligned16(data);
     }
-    if (q.count == 0) break;
-    q.first_block[q.count] = int(blocks);
-    step_kernel<S><<<unsigned(blocks), 256, 0, stream_of(call)>>>(q, f);
-    if (const mt_status status = launched()) return status;
+    if (now > 0)
+      q->n[q->count] = uint32_t(now), q->first_block[q->count++] = uint32_t(sum);
+    sum += more;
+    if (now < left)
+      at->element += now;
+    else
+      *at = {at->tensor + 1, 0};
   }
-  return MT_OK;
+  *blocks = unsigned(sum);
+  return true;
 }
 
-// ---- sum of squares: one block a tensor piece would need scratch; a block walks all ----
+mt_status not_plain() {
+  return cuda_fail_text(MT_EUNSUPPORTED,
+                        "parameters, states and gradients must be contiguous, of one "
+                        "dtype and shape");
+}
 
-template <class O> __global__ void clear_kernel(O *sum) { *sum = O(0); }
+template <int room, class S, class F, class V>
+mt_status launch_in_batches(const mt_call *call, int n, const F &f, V view) {
+  batch<F::used, room> q;
+  static_assert(sizeof q + sizeof f <= 32764, "too long for an argument");
+  place at = {};
+  for (;;) {
+    unsigned blocks;
+    if (!gather(&q, &blocks, &at, n, sizeof(S), view)) return not_plain();
+    if (blocks == 0) return MT_OK;
+    step_kernel<S><<<blocks, 256, 0, stream_of(call)>>>(q, f);
+    if (const mt_status status = launched()) return status;
+  }
+}
 
-template <class S>
-__global__ void __launch_bounds__(512)
-    square_sum_kernel(const __grid_constant__ batch q, void *sum, mt_dtype out) {
+template <class S, class F, class V>
+mt_status launch_steps(const mt_call *call, int n, const F &f, V view) {
+  return n <= few ? launch_in_batches<few, S>(call, n, f, view)
+                  : launch_in_batches<most, S>(call, n, f, view);
+}
+
+// ---- sum of squares: a part a block, then the parts by one block ------------------------
+
+template <class S, class B>
+__global__ void __launch_bounds__(256)
+    square_parts_kernel(double *parts, const __grid_constant__ B q, unsigned pieces) {
   using T = compute_t<S>;
   double total = 0;
-  for (int t = 0; t < q.count; t++) {
+  for (unsigned b = blockIdx.x; b < pieces; b += gridDim.x) {
+    const int t = entry_of(q, b);
     const S *x = static_cast<const S *>(q.p[0][t]);
-    for (int64_t i = threadIdx.x; i < q.n[t]; i += blockDim.x) {
+    const int64_t begin = int64_t(b - q.first_block[t]) * piece;
+    const int64_t end = begin + piece < q.n[t] ? begin + piece : q.n[t];
+    for (int64_t i = begin + threadIdx.x; i < end; i += blockDim.x) {
       const double v = double(load_as<T>(x[i]));
       total += v * v;
     }
   }
   total = row_sum(total);
+  if (threadIdx.x == 0) parts[blockIdx.x] = total;
+}
+
+__global__ void __launch_bounds__(256)
+    add_parts_kernel(void *sum, const double *parts, unsigned n, bool wide, bool more) {
+  double total = 0;
+  for (unsigned i = threadIdx.x; i < n; i += blockDim.x) total += parts[i];
+  total = row_sum(total);
   if (threadIdx.x != 0) return;
-  if (out == MT_F64)
-    *static_cast<double *>(sum) += total;
+  if (wide)
+    *static_cast<double *>(sum) = total + (more ? *static_cast<double *>(sum) : 0);
   else
-    *static_cast<float *>(sum) = float(double(*static_cast<float *>(sum)) + total);
+    *static_cast<float *>(sum) =
+        float(total + (more ? double(*static_cast<float *>(sum)) : 0));
+}
+
+template <int room, class S>
+mt_status launch_square_sum(const mt_call *call, void *sum, bool wide) {
+  auto *parts = static_cast<double *>(call->scratch);
+  const unsigned most_parts = unsigned(call->scratch_bytes / sizeof *parts);
+  batch<1, room> q;
+  place at = {};
+  auto view = [&](int, int i) { return call->in[i]; };
+  for (bool more = false;; more = true) {
+    unsigned blocks;
+    if (!gather(&q, &blocks, &at, call->nin, sizeof(S), view)) return not_plain();
+    if (blocks == 0 && more) return MT_OK;
+    const unsigned n = std::min(blocks, most_parts);
+    if (n > 0) square_parts_kernel<S><<<n, 256, 0, stream_of(call)>>>(parts, q, blocks);
+    if (const mt_status status = launched()) return status;
+    add_parts_kernel<<<1, 256, 0, stream_of(call)>>>(sum, parts, n, wide, more);
+    if (const mt_status status = launched()) return status;
+  }
 }
 
 } // namespace
@@ -185,8 +275,9 @@ mt_status cuda_many_adam(const mt_call *call) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
     const adam_step<T> f = {T(a[1].f),
-                            T(a[2].f),
+                            T(1 - a[2].f),
                             T(a[3].f),
+                            T(1 - a[3].f),
                             T(a[4].f),
                             T(a[5].f),
                             T(1 - pow(a[2].f, step)),
@@ -198,25 +289,13 @@ mt_status cuda_many_adam(const mt_call *call) {
 
 mt_status cuda_many_square_sum(const mt_call *call) {
   void *sum = call->out[0]->data;
-  const cudaStream_t stream = stream_of(call);
-  CUDA_TRY(cudaMemsetAsync(sum, 0, size_t(dtype_size(call->out[0]->dtype)), stream));
-  for (int from = 0; from < call->nin;) {
-    batch q{};
-    const mt_dtype d = call->in[from]->dtype;
-    for (; from < call->nin && q.count < most && call->in[from]->dtype == d; from++) {
-      if (!is_contiguous(call->in[from]))
-        return cuda_fail_text(MT_EUNSUPPORTED, "gradients must be contiguous");
-      q.p[0][q.count] = call->in[from]->data;
-      q.n[q.count++] = numel(call->in[from]);
-    }
-    const mt_status status = with_float(d, [&](auto t) {
-      using S = typename decltype(t)::type;
-      square_sum_kernel<S><<<1, 512, 0, stream>>>(q, sum, call->out[0]->dtype);
-      return launched();
-    });
-    if (status != MT_OK) return status;
-  }
-  return MT_OK;
+  const bool wide = call->out[0]->dtype == MT_F64;
+  const mt_dtype dtype = call->nin > 0 ? call->in[0]->dtype : MT_F32;
+  return with_float(dtype, [&](auto t) {
+    using S = typename decltype(t)::type;
+    return call->nin <= few ? launch_square_sum<few, S>(call, sum, wide)
+                            : launch_square_sum<most, S>(call, sum, wide);
+  });
 }
 
 mt_status cuda_many_scale(const mt_call *call) {

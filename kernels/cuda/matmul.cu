@@ -4,6 +4,7 @@
 
 mt_status cuda_copy(const mt_call *call);
 const mt_entry *cuda_elementwise(mt_op op);
+extern const mt_entry mt_cuda_sum;
 
 namespace {
 
@@ -15,40 +16,6 @@ mt_view as_matrices(const mt_view *v, bool left) {
   m.shape[left] = v->shape[0], m.stride[left] = v->stride[0];
   m.shape[!left] = 1, m.stride[!left] = 1;
   return m;
-}
-
-// Does cuBLAS take these matrices as they lie? One stride is 1, the other at least as long
-// as a row.
-bool lies_well(const mt_view &v) {
-  const int64_t rows = v.shape[v.ndim - 2], columns = v.shape[v.ndim - 1];
-  const int64_t rs = v.stride[v.ndim - 2], cs = v.stride[v.ndim - 1];
-  if (cs == 1 || columns == 1) return rows == 1 || rs >= columns;
-  if (rs == 1 || rows == 1) return columns == 1 || cs >= rows;
-  return false;
-}
-
-size_t packed_bytes(const mt_view &v) {
-  if (lies_well(v)) return 0;
-  const size_t bytes = size_t(numel(&v) * dtype_size(v.dtype));
-  return (bytes + 255) / 256 * 256;
-}
-
-// A contiguous copy of v in scratch, if it has to be one.
-mt_status pack_operand(const mt_call *call, mt_view *v, char **scratch) {
-  const size_t bytes = packed_bytes(*v);
-  if (bytes == 0) return MT_OK;
-  mt_view packed = *v;
-  packed.data = *scratch;
-  *scratch += bytes;
-  int64_t step = 1;
-  for (int d = v->ndim - 1; d >= 0; d--) packed.stride[d] = step, step *= v->shape[d];
-  const mt_view *const in[1] = {v};
-  mt_view *const out[1] = {&packed};
-  mt_call copy = *call;
-  copy.nin = copy.nout = 1, copy.in = in, copy.out = out;
-  const mt_status status = cuda_copy(&copy);
-  *v = packed;
-  return status;
 }
 
 // ---- integers: sums wrap ----------------------------------------------------------------
@@ -83,6 +50,10 @@ mt_status run_one(const mt_call *call, const product &p, void *workspace) {
   return MT_IS_FLOAT(p.dtype) ? run_product(call, p, workspace) : run_integers(call, p);
 }
 
+bool takes_any_strides(const product &p) {
+  return !MT_IS_FLOAT(p.dtype) || is_small_product(p);
+}
+
 // ---- batches ----------------------------------------------------------------------------
 
 // The dims of a batch, innermost first, merged where all three walk them as one.
@@ -111,12 +82,11 @@ batch batch_of(const mt_view &a, const mt_view &b, int64_t step) {
 }
 
 // Batches have few dims after merging: the innermost is cuBLAS' own, others are loops.
-mt_status run_batch(const mt_call *call, product p, const batch &t, void *workspace) {
+mt_status run_batch(const mt_call *call, const product &p, const batch &t,
+                    void *workspace) {
   int64_t outer = 1;
   const int64_t bytes = dtype_size(p.dtype);
   for (int d = 1; d < t.ndim; d++) outer *= t.size[d];
-  if (t.ndim > 0)
-    p.count = t.size[0], p.next_a = t.a[0], p.next_b = t.b[0], p.next_c = t.c[0];
   for (int64_t i = 0; i < outer; i++) {
     product one = p;
     int64_t rest = i, a = 0, b = 0, c = 0;
@@ -133,59 +103,161 @@ mt_status run_batch(const mt_call *call, product p, const batch &t, void *worksp
   return MT_OK;
 }
 
-bool is_one_dim(const mt_view &v, int last) {
-  for (int i = 0; i < last; i++)
-    if (v.shape[i] != 1 && v.stride[i] != v.stride[i + 1] * v.shape[i + 1])
+// ---- a call -----------------------------------------------------------------------------
+
+struct job {
+  product p;
+  batch t; // of no dim: one product
+};
+
+// The rows of all matrices of v as those of one: how many, their stride. False: they are
+// not evenly spaced.
+bool rows_of_all(const mt_view &v, int64_t *rows, int64_t *stride) {
+  *rows = 1, *stride = v.stride[v.ndim - 2];
+  for (int d = v.ndim - 2; d >= 0; d--) {
+    if (v.shape[d] == 1) continue;
+    if (*rows == 1)
+      *stride = v.stride[d];
+    else if (v.stride[d] != *stride * *rows)
       return false;
+    *rows *= v.shape[d];
+  }
   return true;
 }
 
-mt_status multiply(const mt_call *call, mt_view a, mt_view b, const mt_view *c,
-                   epilogue after, const void *bias) {
-  char *scratch = static_cast<char *>(call->scratch);
-  void *workspace = scratch;
-  if (numel(c) == 0) return MT_OK;
-  scratch += MT_IS_FLOAT(a.dtype) ? blas_workspace : 0;
-  if (const mt_status status = pack_operand(call, &a, &scratch)) return status;
-  if (const mt_status status = pack_operand(call, &b, &scratch)) return status;
-  product p{};
+job job_of(const mt_view &a, const mt_view &b, const mt_view &c) {
+  job w{};
+  product &p = w.p;
   p.dtype = a.dtype;
   p.m = a.shape[a.ndim - 2], p.k = a.shape[a.ndim - 1], p.n = b.shape[b.ndim - 1];
-  p.a = a.data, p.b = b.data, p.c = c->data;
+  p.a = a.data, p.b = b.data, p.c = c.data;
   p.ars = a.stride[a.ndim - 2], p.acs = a.stride[a.ndim - 1];
   p.brs = b.stride[b.ndim - 2], p.bcs = b.stride[b.ndim - 1];
+  p.count = 1;
+  int64_t rows, stride;
+  if (b.ndim == 2 && rows_of_all(a, &rows, &stride))
+    p.m = rows, p.ars = stride;
+  else
+    w.t = batch_of(a, b, p.m * p.n);
+  if (w.t.ndim > 0)
+    p.count = w.t.size[0], p.next_a = w.t.a[0], p.next_b = w.t.b[0],
+    p.next_c = w.t.c[0];
   // the stride of a dim of size 1 says nothing: read it as a row
   if (p.acs != 1 && p.ars != 1 && p.k == 1) p.acs = 1;
   if (p.acs != 1 && p.m == 1) p.ars = 1;
   if (p.bcs != 1 && p.brs != 1 && p.n == 1) p.bcs = 1;
   if (p.bcs != 1 && p.k == 1) p.brs = 1;
-  p.crs = p.n, p.count = 1;
-  p.after = after, p.bias = bias;
-  if (p.k == 0) {
-    CUDA_TRY(cudaMemsetAsync(c->data, 0, size_t(numel(c) * dtype_size(c->dtype)),
+  p.crs = p.n;
+  return w;
+}
+
+// Does cuBLAS take a matrix as it lies? One stride is 1, the other at least as long as a
+// row.
+bool lies_well(int64_t rows, int64_t columns, int64_t rs, int64_t cs) {
+  if (cs == 1 || columns == 1) return rows == 1 || rs >= columns;
+  if (rs == 1 || rows == 1) return columns == 1 || cs >= rows;
+  return false;
+}
+
+// The operands as cuBLAS takes them, where they have to be copied.
+struct packed {
+  mt_view a, b;
+  size_t bytes_a, bytes_b; // 0: it stays as it is
+};
+
+mt_view contiguous_like(const mt_view &v) {
+  mt_view t = v;
+  int64_t step = 1;
+  for (int d = v.ndim - 1; d >= 0; d--) t.stride[d] = step, step *= v.shape[d];
+  return t;
+}
+
+packed packed_of(const mt_view &a, const mt_view &b, const job &w) {
+  packed q = {a, b, 0, 0};
+  auto bytes = [](const mt_view &v) {
+    return size_t((numel(&v) * dtype_size(v.dtype) + 255) / 256 * 256);
+  };
+  const product &p = w.p;
+  if (takes_any_strides(p)) return q;
+  if (!lies_well(p.m, p.k, p.ars, p.acs))
+    q.a = contiguous_like(a), q.bytes_a = bytes(a);
+  if (!lies_well(p.k, p.n, p.brs, p.bcs))
+    q.b = contiguous_like(b), q.bytes_b = bytes(b);
+  return q;
+}
+
+mt_status copy_to(const mt_call *call, const mt_view *from, mt_view *to) {
+  const mt_view *const in[1] = {from};
+  mt_view *const out[1] = {to};
+  mt_call copy = *call;
+  copy.nin = copy.nout = 1, copy.in = in, copy.out = out;
+  return cuda_copy(&copy);
+}
+
+// What follows the sums: fields are cleared once the product has taken care of them.
+struct finish {
+  const mt_view *bias; // NULL: none
+  activation after;
+};
+
+// Have p do what it can. cuBLASLt has no bias in float64; its gelu is another one, and of
+// its relu nothing says that it keeps a NaN.
+void join(product *p, const finish &f) {
+  const bool small = is_small_product(*p);
+  if (f.bias && (small || p->dtype != MT_F64)) p->bias = f.bias->data;
+  if (small) p->after = f.after;
+}
+
+mt_status multiply(const mt_call *call, const mt_view &a, const mt_view &b,
+                   const mt_view &c, finish *f) {
+  if (numel(&c) == 0) return MT_OK;
+  job w = job_of(a, b, c);
+  if (w.p.k == 0) {
+    CUDA_TRY(cudaMemsetAsync(c.data, 0, size_t(numel(&c) * dtype_size(c.dtype)),
                              stream_of(call)));
     return MT_OK;
   }
-  if (b.ndim == 2 && is_one_dim(a, a.ndim - 2)) { // all rows of a in one product
-    for (int i = 0; i < a.ndim - 2; i++) p.m *= a.shape[i];
-    return run_one(call, p, workspace);
+  packed q = packed_of(a, b, w);
+  if (q.bytes_a || q.bytes_b) {
+    char *room = static_cast<char *>(call->scratch) + blas_workspace;
+    q.a.data = q.bytes_a ? room : a.data;
+    q.b.data = q.bytes_b ? room + q.bytes_a : b.data;
+    if (q.bytes_a)
+      if (const mt_status s = copy_to(call, &a, &q.a)) return s;
+    if (q.bytes_b)
+      if (const mt_status s = copy_to(call, &b, &q.b)) return s;
+    w = job_of(q.a, q.b, c);
   }
-  return run_batch(call, p, batch_of(a, b, p.m * p.n), workspace);
+  join(&w.p, *f);
+  if (w.p.bias) f->bias = nullptr;
+  if (w.p.after == f->after) f->after = activation::none;
+  return run_batch(call, w.p, w.t, call->scratch);
 }
 
-size_t scratch_for(const mt_view &a, const mt_view &b) {
-  return (MT_IS_FLOAT(a.dtype) ? blas_workspace : 0) + packed_bytes(a) +
-         packed_bytes(b);
+size_t scratch_for(const mt_call *call, const mt_view &a, const mt_view &b,
+                   const mt_view &c, const finish &f) {
+  job w = job_of(a, b, c);
+  if (numel(&c) == 0 || w.p.k == 0 || takes_any_strides(w.p)) return 0;
+  const packed q = packed_of(a, b, w);
+  // Products of further dims may lie otherwise in memory: then they have other plans.
+  if (q.bytes_a || q.bytes_b || w.t.ndim > 1)
+    return blas_workspace + q.bytes_a + q.bytes_b;
+  join(&w.p, f);
+  return product_workspace(call, w.p);
 }
 
 mt_status run_matmul(const mt_call *call) {
+  finish f = {};
   return multiply(call, as_matrices(call->in[0], true), as_matrices(call->in[1], false),
-                  call->out[0], epilogue::none, nullptr);
+                  *call->out[0], &f);
 }
 
 size_t matmul_scratch(const mt_call *call) {
-  return scratch_for(as_matrices(call->in[0], true), as_matrices(call->in[1], false));
+  return scratch_for(call, as_matrices(call->in[0], true),
+                     as_matrices(call->in[1], false), *call->out[0], {});
 }
+
+// ---- linear -----------------------------------------------------------------------------
 
 // w (out, in) seen as (in, out).
 mt_view turned(const mt_view *w) {
@@ -195,34 +267,110 @@ mt_view turned(const mt_view *w) {
   return t;
 }
 
-// y += bias by the elementwise kernel.
+// y = op(y, x) by the elementwise kernel; x: NULL for a unary op.
+mt_status apply(const mt_call *call, mt_op op, mt_view *y, const mt_view *x) {
+  const mt_view *const in[2] = {y, x};
+  mt_view *const out[1] = {y};
+  mt_call next = *call;
+  next.op = op, next.nin = x ? 2 : 1, next.nout = 1, next.in = in, next.out = out;
+  next.attr = nullptr;
+  return cuda_elementwise(op)->run(&next);
+}
+
 mt_status add_bias(const mt_call *call, mt_view *y, const mt_view *b) {
   mt_view row = *y;
   for (int d = 0; d < y->ndim; d++) row.stride[d] = d == y->ndim - 1 ? b->stride[0] : 0;
   row.data = b->data;
-  const mt_view *const in[2] = {y, &row};
-  mt_view *const out[1] = {y};
-  mt_call add = *call;
-  add.op = MT_OP_add, add.nin = 2, add.nout = 1, add.in = in, add.out = out;
-  return cuda_elementwise(MT_OP_add)->run(&add);
+  return apply(call, MT_OP_add, y, &row);
 }
 
-// The bias joins in cuBLAS' epilogue, but for float64, which has none.
+finish finish_of(const mt_call *call) {
+  return {call->in[2], activation(call->attr[0].i[0])};
+}
+
 mt_status run_linear(const mt_call *call) {
-  const mt_view *x = call->in[0], *b = call->in[2];
-  const bool fused = b && x->dtype != MT_F64 && x->shape[x->ndim - 1] > 0;
-  const mt_status status =
-      multiply(call, as_matrices(x, true), turned(call->in[1]), call->out[0],
-               fused ? epilogue::bias : epilogue::none, fused ? b->data : nullptr);
-  if (status != MT_OK || !b || fused) return status;
-  return numel(call->out[0]) > 0 ? add_bias(call, call->out[0], b) : MT_OK;
+  mt_view *y = call->out[0];
+  finish f = finish_of(call);
+  mt_status status =
+      multiply(call, as_matrices(call->in[0], true), turned(call->in[1]), *y, &f);
+  if (numel(y) == 0) return status;
+  if (status == MT_OK && f.bias) status = add_bias(call, y, f.bias);
+  if (status == MT_OK && f.after != activation::none)
+    status =
+        apply(call, f.after == activation::relu ? MT_OP_relu : MT_OP_gelu, y, nullptr);
+  return status;
 }
 
 size_t linear_scratch(const mt_call *call) {
-  return scratch_for(as_matrices(call->in[0], true), turned(call->in[1]));
+  return scratch_for(call, as_matrices(call->in[0], true), turned(call->in[1]),
+                     *call->out[0], finish_of(call));
+}
+
+// ---- gradients of linear to its parameters ----------------------------------------------
+
+// dw = dy^T x, db = the sums of dy's columns, over all rows of x and dy: both contiguous.
+product weight_product(const mt_call *call) {
+  const mt_view *x = call->in[0], *dy = call->in[1];
+  product p{};
+  p.dtype = x->dtype;
+  p.m = dy->shape[dy->ndim - 1], p.n = x->shape[x->ndim - 1], p.k = 1, p.count = 1;
+  for (int d = 0; d < x->ndim - 1; d++) p.k *= x->shape[d];
+  p.a = dy->data, p.b = x->data, p.c = call->out[0]->data;
+  p.ars = 1, p.acs = p.m, p.brs = p.n, p.bcs = 1, p.crs = p.n;
+  if (call->out[1] && is_small_product(p)) p.row_sums = call->out[1]->data;
+  return p;
+}
+
+struct column_sums {
+  mt_view dy;
+  mt_attr attr[2]; // dim 0, keepdim
+};
+
+// The call of sum that adds up dy's columns, where the product doesn't.
+mt_call sum_call(const mt_call *call, const product &p, column_sums *s,
+                 const mt_view **in) {
+  s->dy = *call->in[1];
+  s->dy.ndim = 2, s->dy.shape[0] = p.k, s->dy.shape[1] = p.m;
+  s->dy.stride[0] = p.m, s->dy.stride[1] = 1;
+  s->attr[0] = {}, s->attr[1] = {};
+  s->attr[0].n = s->attr[1].n = 1;
+  *in = &s->dy;
+  mt_call sum = *call;
+  sum.op = MT_OP_sum, sum.nin = sum.nout = 1, sum.in = in, sum.out = call->out + 1;
+  sum.attr = s->attr;
+  return sum;
+}
+
+mt_status run_linear_backward_weight(const mt_call *call) {
+  const product p = weight_product(call);
+  mt_view *dw = call->out[0], *db = call->out[1];
+  if (p.m == 0) return MT_OK;
+  if (p.n > 0 && p.k == 0)
+    CUDA_TRY(cudaMemsetAsync(dw->data, 0, size_t(numel(dw) * dtype_size(dw->dtype)),
+                             stream_of(call)));
+  if (p.n > 0 && p.k > 0)
+    if (const mt_status s = run_product(call, p, call->scratch)) return s;
+  if (!db || (p.row_sums && p.n > 0 && p.k > 0)) return MT_OK;
+  column_sums room;
+  const mt_view *in;
+  const mt_call sum = sum_call(call, p, &room, &in);
+  return mt_cuda_sum.run(&sum);
+}
+
+// The product and the sum come one after the other and share it.
+size_t linear_backward_weight_scratch(const mt_call *call) {
+  const product p = weight_product(call);
+  const size_t bytes = p.m > 0 && p.n > 0 && p.k > 0 ? product_workspace(call, p) : 0;
+  if (!call->out[1] || p.m == 0) return bytes;
+  column_sums room;
+  const mt_view *in;
+  const mt_call sum = sum_call(call, p, &room, &in);
+  return std::max(bytes, mt_cuda_sum.scratch(&sum));
 }
 
 } // namespace
 
 CUDA_ENTRY(matmul) = {run_matmul, matmul_scratch, MT_FLOAT_MASK | MT_INT_MASK, 0};
 CUDA_ENTRY(linear) = {run_linear, linear_scratch, MT_FLOAT_MASK, 1u << 2};
+CUDA_ENTRY(_linear_backward_weight) = {
+    run_linear_backward_weight, linear_backward_weight_scratch, MT_FLOAT_MASK, 3};

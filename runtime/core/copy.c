@@ -2,6 +2,7 @@
 ** over many tensors. */
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 
 static mt_status api_status(const mt_device_api *api, mt_status status) {
@@ -240,19 +241,24 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
     out[i]->storage->version++;
   }
   mt_fault fault = {0};
-  const mt_call call = {.nin = nin,
-                        .nout = nout,
-                        .stream = stream_of(ctx, device),
-                        .device = device.index,
-                        .in = source,
-                        .out = target,
-                        .attr = values,
-                        .fault = &fault,
-                        .num_threads = mt_get_num_threads(),
-                        .interrupt = &ctx->interrupt,
-                        .deterministic = ctx->deterministic};
-  const mt_status status =
-      mt_kernel_status(ctx, device, "optimiser step", backend->many[which](&call));
+  mt_call call = {.nin = nin,
+                  .nout = nout,
+                  .stream = stream_of(ctx, device),
+                  .device = device.index,
+                  .in = source,
+                  .out = target,
+                  .attr = values,
+                  .fault = &fault,
+                  .num_threads = mt_get_num_threads(),
+                  .interrupt = &ctx->interrupt,
+                  .deterministic = ctx->deterministic};
+  mt_status status = MT_OK;
+  if (which == MT_MANY_SQUARE_SUM && device.kind != MT_CPU)
+    status = mt_scratch_alloc(ctx, device, MT_MANY_SCRATCH, &call);
+  if (status == MT_OK)
+    status =
+        mt_kernel_status(ctx, device, "optimiser step", backend->many[which](&call));
+  mt_block_free(device, call.scratch, call.scratch_bytes);
   free(views);
   return status;
 }
