@@ -3672,7 +3672,7 @@ mt.optim.AdamW = AdamW
 
 --- Base class. A subclass has `defaults`, `validate(self, n, options)`, and
 --- `step_group(self, group, parameters)`, which gets the parameters that have a
---- gradient.
+--- gradient, in a list that it may not change.
 ---@class mytensor.optim.Optimiser
 ---@field param_groups table[] each { params = {...}, lr =, ... }; may be changed
 ---@field state table<mytensor.Tensor, table> what a step needs from the steps before

@@ -9,9 +9,9 @@
 typedef struct lists {
   lua_State *L;
   const char *fname;
-  int count; /* lists */
-  int n;     /* tensors in each */
-  int arg[MAX_LISTS];
+  int count;                 /* lists */
+  int n;                     /* tensors in each */
+  int arg[MAX_LISTS];        /* 0: the gradients of the first list's tensors */
   mt_tensor **of[MAX_LISTS]; /* [n], in memory of Lua */
   mt_tensor **subset;        /* [count * n], for those of one dtype and device */
   bool *done;                /* [n] */
@@ -43,6 +43,20 @@ static void add_list(lists *l, int arg) {
   l->arg[l->count++] = arg;
 }
 
+/* The gradients: the list at arg; nil: those that the parameters have. */
+static void add_gradients(lists *l, int arg) {
+  if (lua_isnoneornil(l->L, arg))
+    l->arg[l->count++] = 0;
+  else
+    add_list(l, arg);
+}
+
+static mt_tensor *own_gradient(const lists *l, int i) {
+  mt_tensor *g = mt_grad_of(l->of[0][i]);
+  if (g == NULL) mtl_argerror(l->L, l->arg[0], l->fname, "[%d] has no gradient", i + 1);
+  return g;
+}
+
 /* Read the tensors of all lists; nothing allocates in Lua after that. */
 static void read_lists(lists *l) {
   lua_State *L = l->L;
@@ -52,6 +66,10 @@ static void read_lists(lists *l) {
   for (int k = 0; k < l->count; k++) {
     l->of[k] = room + (size_t)k * n;
     for (int i = 0; i < l->n; i++) {
+      if (l->arg[k] == 0) {
+        l->of[k][i] = own_gradient(l, i);
+        continue;
+      }
       lua_rawgeti(L, l->arg[k], i + 1);
       mt_tensor *t = mtl_to_tensor(L, -1);
       if (t == NULL) {
@@ -75,6 +93,7 @@ static bool same_kind(const mt_tensor *a, const mt_tensor *b) {
 /* Each tensor must be of a float dtype, and as its counterpart in the first list. */
 static void check_lists(const lists *l, int nwritten) {
   for (int k = 0; k < l->count; k++) {
+    if (l->arg[k] == 0) continue; /* a gradient is like its tensor */
     for (int i = 0; i < l->n; i++) {
       const mt_tensor *t = l->of[k][i], *first = l->of[0][i];
       if (!MT_IS_FLOAT(mt_dtype_of(t))) {
@@ -152,7 +171,7 @@ static int run_step(lists *l, mt_many which, int nattr, const double *attr) {
   return status == MT_OK ? 0 : mtl_raise(l->L, l->fname);
 }
 
-/* mt._sgd_step(params, grads, momenta or nil, lr, momentum, dampening, weight_decay,
+/* mt._sgd_step(params, grads or nil, momenta or nil, lr, momentum, dampening, weight_decay,
 ** nesterov) */
 static int sgd_step(lua_State *L) {
   static const char fname[] = "_sgd_step";
@@ -160,14 +179,14 @@ static int sgd_step(lua_State *L) {
   lists l = begin(L, fname, 1);
   add_list(&l, 1);
   if (!lua_isnoneornil(L, 3)) add_list(&l, 3);
-  add_list(&l, 2);
+  add_gradients(&l, 2);
   const double attr[6] = {check_number(L, 4, fname), check_number(L, 5, fname),
                           check_number(L, 6, fname), check_number(L, 7, fname),
                           lua_toboolean(L, 8),       0};
   return run_step(&l, MT_MANY_SGD, 6, attr);
 }
 
-/* mt._adam_step(params, grads, averages, square_averages, step, lr, beta1, beta2,
+/* mt._adam_step(params, grads or nil, averages, square_averages, step, lr, beta1, beta2,
 ** epsilon, weight_decay, decoupled) */
 static int adam_step(lua_State *L) {
   static const char fname[] = "_adam_step";
@@ -176,7 +195,7 @@ static int adam_step(lua_State *L) {
   add_list(&l, 1);
   add_list(&l, 3);
   add_list(&l, 4);
-  add_list(&l, 2);
+  add_gradients(&l, 2);
   double attr[7];
   for (int i = 0; i < 6; i++) attr[i] = check_number(L, 5 + i, fname);
   attr[6] = lua_toboolean(L, 11);
@@ -284,8 +303,71 @@ static int scale(lua_State *L) {
   return status == MT_OK ? 0 : mtl_raise(L, fname);
 }
 
+/* ---- what a step walks over ---- */
+
+/* The tensor at [i] of the list at arg. */
+static mt_tensor *list_item(lua_State *L, int arg, const char *fname, lua_Integer i) {
+  lua_rawgeti(L, arg, i);
+  mt_tensor *t = mtl_to_tensor(L, -1);
+  if (t == NULL) {
+    mtl_argerror(L, arg, fname, "tensor expected at [%d], got %s", (int)i,
+                 mtl_typename(L, -1));
+  }
+  lua_pop(L, 1);
+  return t;
+}
+
+/* mt._clear_grads(list): no tensor of it has a gradient any more */
+static int clear_grads(lua_State *L) {
+  static const char fname[] = "_clear_grads";
+  const int n = begin(L, fname, 1).n;
+  for (int i = 1; i <= n; i++) {
+    if (mt_set_grad(list_item(L, 1, fname, i), NULL) != MT_OK) mtl_raise(L, fname);
+  }
+  return 0;
+}
+
+/* mt._with_grads(list) -> list: those that have a gradient; list itself if all do */
+static int with_grads(lua_State *L) {
+  static const char fname[] = "_with_grads";
+  const int n = begin(L, fname, 1).n;
+  int have = 0;
+  lua_settop(L, 1);
+  for (int i = 1; i <= n; i++) have += mt_grad_of(list_item(L, 1, fname, i)) != NULL;
+  if (have == n) return 1;
+  lua_createtable(L, have, 0);
+  for (int i = 1, at = 0; i <= n; i++) {
+    if (mt_grad_of(list_item(L, 1, fname, i)) == NULL) continue;
+    lua_rawgeti(L, 1, i);
+    lua_rawseti(L, 2, ++at);
+  }
+  return 1;
+}
+
+/* mt._states(states, list, key) -> list of states[t][key] for each t of the list; nil if
+** one is not there */
+static int collect_states(lua_State *L) {
+  static const char fname[] = "_states";
+  luaL_checktype(L, 1, LUA_TTABLE);
+  const int n = begin(L, fname, 2).n;
+  lua_settop(L, 3);
+  lua_createtable(L, n, 0);
+  for (int i = 1; i <= n; i++) {
+    lua_rawgeti(L, 2, i);
+    if (lua_isnil(L, -1) || lua_rawget(L, 1) != LUA_TTABLE) return 0;
+    lua_pushvalue(L, 3);
+    if (lua_rawget(L, -2) == LUA_TNIL) return 0;
+    lua_rawseti(L, 4, i);
+    lua_pop(L, 1);
+  }
+  return 1;
+}
+
 static const luaL_Reg functions[] = {{"_sgd_step", sgd_step},
                                      {"_adam_step", adam_step},
+                                     {"_clear_grads", clear_grads},
+                                     {"_with_grads", with_grads},
+                                     {"_states", collect_states},
                                      {"_grad_norm", grad_norm},
                                      {"_scale_", scale},
                                      {NULL, NULL}};

@@ -339,7 +339,7 @@ end
 
 --- Forget the gradients.
 function Module:zero_grad()
-  for _, p in ipairs(self:parameters()) do p.grad = nil end
+  mt._clear_grads(self:parameters())
 end
 
 --- Freeze the parameters (false), or let them train again.

@@ -40,21 +40,20 @@ function Adam:step_group(group, parameters)
       state.step = 0
       state.mean, state.square = mt.keep(mt.zeros_like(p), mt.zeros_like(p))
     end
-    state.step = state.step + 1
-    local batch = by_step[state.step]
+    local step = state.step + 1
+    state.step = step
+    local batch = by_step[step]
     if not batch then
-      batch = { parameters = {}, grads = {}, means = {}, squares = {} }
-      by_step[state.step] = batch
+      batch = {}
+      by_step[step] = batch
     end
-    table.insert(batch.parameters, p)
-    table.insert(batch.grads, p.grad)
-    table.insert(batch.means, state.mean)
-    table.insert(batch.squares, state.square)
+    batch[#batch + 1] = p
   end
   for step, batch in pairs(by_step) do
-    mt._adam_step(batch.parameters, batch.grads, batch.means, batch.squares, step,
-                  group.lr, group.betas[1], group.betas[2], group.epsilon,
-                  group.weight_decay, self.decoupled)
+    mt._adam_step(batch, nil, mt._states(self.state, batch, "mean"),
+                  mt._states(self.state, batch, "square"), step, group.lr,
+                  group.betas[1], group.betas[2], group.epsilon, group.weight_decay,
+                  self.decoupled)
   end
 end
 

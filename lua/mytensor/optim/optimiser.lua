@@ -7,7 +7,7 @@ local class = require "mytensor.class"
 
 --- Base class. A subclass has `defaults`, `validate(self, n, options)`, and
 --- `step_group(self, group, parameters)`, which gets the parameters that have a
---- gradient.
+--- gradient, in a list that it may not change.
 --- @class mytensor.optim.Optimiser
 --- @field param_groups table[] each { params = {...}, lr =, ... }; may be changed
 --- @field state table<mytensor.Tensor, table> what a step needs from the steps before
@@ -82,8 +82,13 @@ end
 
 --- Forget the gradients: the next backward starts from nothing.
 function Optimiser:zero_grad()
+  for _, group in ipairs(self.param_groups) do mt._clear_grads(group.params) end
+end
+
+local function step_groups(self)
   for _, group in ipairs(self.param_groups) do
-    for _, p in ipairs(group.params) do p.grad = nil end
+    local ready = mt._with_grads(group.params)
+    if ready[1] then self:step_group(group, ready) end
   end
 end
 
@@ -96,15 +101,7 @@ function Optimiser:step(closure)
     check.type(1, "step", closure, "function")
     loss = closure()
   end
-  mt.no_grad(function()
-    for _, group in ipairs(self.param_groups) do
-      local ready = {}
-      for _, p in ipairs(group.params) do
-        if p.grad then ready[#ready + 1] = p end
-      end
-      if ready[1] then self:step_group(group, ready) end
-    end
-  end)
+  mt.no_grad(step_groups, self)
   return loss
 end
 

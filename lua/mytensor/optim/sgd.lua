@@ -32,14 +32,14 @@ end
 -- One fused call for parameters whose velocities are in the same phase.
 local function step(list, velocities, group, dampening)
   if not list[1] then return end
-  local grads = {}
-  for i, p in ipairs(list) do grads[i] = p.grad end
-  mt._sgd_step(list, grads, velocities, group.lr, group.momentum, dampening,
+  mt._sgd_step(list, nil, velocities, group.lr, group.momentum, dampening,
                group.weight_decay, group.nesterov)
 end
 
 function SGD:step_group(group, parameters)
   if group.momentum == 0 then return step(parameters, nil, group, 0) end
+  local velocities = mt._states(self.state, parameters, "momentum")
+  if velocities then return step(parameters, velocities, group, group.dampening) end
   local fresh, fresh_v, old, old_v = {}, {}, {}, {}
   for _, p in ipairs(parameters) do
     local state = self:state_of(p)
