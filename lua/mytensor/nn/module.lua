@@ -40,7 +40,8 @@ end
 
 function Module.__make_index(cls)
   return function(self, key)
-    local value = rawget(self, "_state").values[key]
+    if key == "_state" then return nil end -- no instance, or a broken one
+    local value = self._state.values[key]
     if value == nil then return cls[key] end
     return value
   end
@@ -144,7 +145,7 @@ end
 
 --- Call the hooks and `forward`.
 function Module:__call(...)
-  local state = rawget(self, "_state")
+  local state = self._state
   local before, after = state.before, state.after
   if not before and not after then return self:forward(...) end
   local inputs = table.pack(...)

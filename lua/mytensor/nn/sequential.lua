@@ -41,9 +41,10 @@ function Sequential:append(module)
 end
 
 function Sequential:__len()
-  local state, n = rawget(self, "_state"), 0
-  for _, key in ipairs(state.order) do
-    if state.kinds[key] == "module" then n = n + 1 end
+  local state, n = self._state, 0
+  local order, kinds = state.order, state.kinds
+  for i = 1, #order do
+    if kinds[order[i]] == "module" then n = n + 1 end
   end
   return n
 end
@@ -51,7 +52,7 @@ end
 -- Is this an instance of the class itself, without hooks, whose forward is what it was?
 local function is_plain(module, class, forward)
   if getmetatable(module) ~= class or class.forward ~= forward then return false end
-  local state = rawget(module, "_state")
+  local state = module._state
   return not (state.before or state.after or state.values.forward)
 end
 
@@ -78,7 +79,7 @@ end
 function Sequential:forward(...)
   local n = #self
   if n == 0 then return ... end
-  local values = rawget(self, "_state").values
+  local values = self._state.values
   local activation = n > 1 and select("#", ...) == 1
                      and fused_activation(values[1], values[2])
   local i, x = 2, nil
