@@ -77,6 +77,7 @@ static mt_status record(mt_context *ctx, const mt_opinfo *op, int nin,
   MT_TRY(mt_record_inputs(op, nin, in, op->nout, out, op->nattr, attr, 0, &n));
   n->seed = ctx->seed;
   n->position = position;
+  ctx->gc_debt += n->bytes;
   mt_status status = mt_record_outputs(n, out);
   for (int i = 0; i < op->nout && status == MT_OK; i++) {
     if (out[i] && MT_IS_FLOAT(out[i]->v.dtype)) status = mt_set_history(out[i], n, i);
@@ -126,8 +127,10 @@ mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   uint64_t position = 0;
   MT_TRY(mt_dispatch(ctx, op, nin, in, all, out, &position));
   mt_status status = MT_OK;
-  if (info->kind == MT_KIND_VIEW)
+  if (info->kind == MT_KIND_VIEW) {
+    ctx->gc_debt += sizeof(mt_tensor) + sizeof(mt_autograd);
     status = mt_note_view(out[0], in[0], ctx->grad_enabled);
+  }
   if (recording && status == MT_OK)
     status = record(ctx, info, nin, in, all, position, out);
   if (status != MT_OK) {
