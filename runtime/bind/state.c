@@ -157,14 +157,16 @@ void mtl_drop_pending(mtl_state *s, int keep) {
   while (s->npending > keep) mt_release(s->pending[--s->npending]);
 }
 
-/* Kilobytes of Lua's own that so many bytes of tensors stand for. Lua makes a round when
-** its heap has grown by its size, so MT_GC_CYCLE bytes are worth a heap: a round costs by
-** the objects in it, and a training step would else pay for one at each step. */
-static int worth(lua_State *L, size_t bytes) {
-  const double heap = lua_gc(L, LUA_GCCOUNT), share = (double)bytes / MT_GC_CYCLE;
-  const double most = (double)bytes / 1024; /* at most what they are */
-  const double kilobytes = heap * share < most ? heap * share : most;
-  return kilobytes < INT_MAX ? (int)kilobytes : INT_MAX;
+/* Kilobytes of Lua's own that all debts stand for. Bytes on the host count as they are:
+** the sooner a block is used again, the more of it is still in a cache. On a GPU they
+** don't: Lua makes a round when its heap has doubled, so MT_GC_CYCLE is worth a heap. A
+** round costs by the objects in it, and a training step would else pay for one. */
+static int debt_in_kilobytes(lua_State *L, const mt_context *ctx) {
+  const double heap = lua_gc(L, LUA_GCCOUNT);
+  const double gpu = (double)ctx->gpu_debt, share = heap * (gpu / MT_GC_CYCLE);
+  const double most = gpu / 1024; /* at most what they are */
+  const double all = (double)ctx->gc_debt / 1024 + (share < most ? share : most);
+  return all < INT_MAX ? (int)all : INT_MAX;
 }
 
 /* Tell Lua's collector of what was allocated. */
@@ -173,15 +175,16 @@ static void step_collector(lua_State *L, mtl_state *s) {
   if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
   mtl_drop_pending(s, 0);
   if (!can_finalize(L)) return;
-  const int kilobytes = worth(L, s->ctx.gc_debt);
+  const int kilobytes = debt_in_kilobytes(L, &s->ctx);
   if (kilobytes == 0) return; /* 0 would be a step in any case */
-  s->ctx.gc_debt = 0;
+  s->ctx.gc_debt = s->ctx.gpu_debt = 0;
   lua_gc(L, LUA_GCSTEP, kilobytes);
 }
 
 mtl_state *mtl_enter_state(lua_State *L) {
   mtl_state *s = mtl_state_of(L);
-  if (s->ctx.gc_debt >= STEP_BYTES || s->npending > 0) step_collector(L, s);
+  if (s->ctx.gc_debt + s->ctx.gpu_debt >= STEP_BYTES || s->npending > 0)
+    step_collector(L, s);
   s->hook = lua_gethook(s->main);
   /* In a coroutine Lua does not call it: an interrupt that waits is raised here. */
   if (s->hook != NULL && L != s->main && lua_gethookcount(s->main) == 1) {

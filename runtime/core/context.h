@@ -7,7 +7,8 @@
 
 #define MT_MAX_GPUS 16
 
-/* The garbage collector makes a round for so many bytes of new tensors. */
+/* The garbage collector makes a round for so many bytes of new tensors on a GPU, or a
+** sixteenth of what lives there if that is more. */
 #define MT_GC_CYCLE ((size_t)16 << 20)
 
 struct mt_context {
@@ -22,9 +23,9 @@ struct mt_context {
   int gpu;                   /* what "cuda" without a number means */
   void *stream[MT_MAX_GPUS]; /* the current stream of each GPU; NULL: the default one */
   mt_fault *fault[MT_MAX_GPUS]; /* in mapped host memory; NULL: nothing ran there yet */
-  /* Bytes allocated since bind last stepped the collector; where much is alive on the
-  ** device they count less: MT_GC_CYCLE stands for a sixteenth of that. */
-  size_t gc_debt;
+  size_t
+      gc_debt; /* bytes allocated on the host since bind last stepped the collector */
+  size_t gpu_debt; /* on GPUs: MT_GC_CYCLE is a round's worth */
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
   mt_interrupt interrupt; /* set by bind */

@@ -167,13 +167,16 @@ static void *take_on(mt_context *ctx, mt_device device, size_t bytes) {
   return p && guarded ? mt_guard_arm(device, stream, p, bytes) : p;
 }
 
-/* What bytes count as garbage to come: see gc_debt. Unlocked: a guess is enough. */
-static size_t debt_of(mt_device device, size_t bytes) {
-  const int64_t *live =
-      device.kind == MT_CPU ? &cpu.stats.live_bytes : mt_gpu_live(device.index);
-  const double share = (double)__atomic_load_n(live, __ATOMIC_RELAXED) / 16;
-  const double cycle = (double)MT_GC_CYCLE;
-  return share > cycle ? (size_t)((double)bytes * (cycle / share)) : bytes;
+/* Note what will be garbage one day. What lives on a GPU is read without its lock: a
+** guess is enough. */
+static void owe(mt_context *ctx, mt_device device, size_t bytes) {
+  if (device.kind == MT_CPU) {
+    ctx->gc_debt += bytes;
+    return;
+  }
+  const int64_t live = __atomic_load_n(mt_gpu_live(device.index), __ATOMIC_RELAXED);
+  const double share = (double)live / 16, cycle = (double)MT_GC_CYCLE;
+  ctx->gpu_debt += share > cycle ? (size_t)((double)bytes * (cycle / share)) : bytes;
 }
 
 mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void **p) {
@@ -187,7 +190,7 @@ mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void *
     *p = take_on(ctx, device, bytes);
   }
   if (!*p) return exhausted(device, bytes);
-  if (ctx) ctx->gc_debt += debt_of(device, bytes);
+  if (ctx) owe(ctx, device, bytes);
   return MT_OK;
 }
 
@@ -213,10 +216,11 @@ mt_status mt_memory_admit(mt_context *ctx, size_t bytes) {
 
 mt_status mt_scratch_alloc(mt_context *ctx, mt_device device, size_t bytes,
                            mt_call *call) {
-  const size_t debt = ctx->gc_debt;
+  const size_t debt = ctx->gc_debt, gpu_debt = ctx->gpu_debt;
   MT_TRY(mt_block_alloc(ctx, device, bytes, &call->scratch));
   call->scratch_bytes = bytes;
   if (ctx->gc_debt > debt) ctx->gc_debt = debt;
+  if (ctx->gpu_debt > gpu_debt) ctx->gpu_debt = gpu_debt;
   return MT_OK;
 }
 
