@@ -230,7 +230,7 @@ $(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzzers/%.o $(FUZZ_OBJ) $(LIB_OBJ)
 
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
-.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc fuzz fuzz-readers bench coverage
+.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc test-soak fuzz fuzz-readers bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
@@ -260,6 +260,10 @@ test-asan: ## the specs under AddressSanitizer and UndefinedBehaviorSanitizer
 test-faults: ## every allocation fails once: training, saving, loading, the prompt
 	$(AGAIN) SAN=address build/asan/faults/mtlua
 	build/asan/faults/mtlua spec/run.lua faults
+
+test-soak: ## long loops at full length: memory stays where it is
+	$(AGAIN) here
+	MYTENSOR_SOAK=1 build/mtlua spec/run.lua soak
 
 FUZZ_CALLS = 1000000
 fuzz: ## a million random calls under AddressSanitizer, in runs of 50,000

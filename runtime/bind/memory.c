@@ -245,6 +245,7 @@ static const luaL_Reg functions[] = {{"memory_stats", mt_memory_stats_table},
                                      {"empty_cache", mt_empty_cache},
                                      {"scope", mt_scope},
                                      {"keep", mt_keep},
+                                     {"_collecting", mtl_collecting},
                                      {NULL, NULL}};
 
 /* stack: module */

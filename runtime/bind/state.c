@@ -1,5 +1,5 @@
-/* runtime/bind/state.c -- the context of a Lua state, when its collector is stepped,
-** and how a status from below becomes a Lua error. */
+/* runtime/bind/state.c -- the context of a Lua state, and how a status from below becomes
+** a Lua error. */
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -8,9 +8,6 @@
 #include <string.h>
 
 #include "runtime/bind/state.h"
-
-/* The collector is told of tensors in portions of at least this many bytes. */
-#define STEP_BYTES ((size_t)256 * 1024)
 
 static const char state_key = 0; /* its address is the registry's key */
 static const char error_key = 0;
@@ -29,21 +26,10 @@ static _Thread_local struct {
 } last;
 static unsigned closed_states; /* how many; atomic */
 
-static int do_nothing(lua_State *L) { return (void)L, 0; }
-
-/* Is there room for the call of a finalizer? One that Lua has no memory to call is lost,
-** and with it the tensor. Lua keeps the room that this call takes. */
-static bool can_finalize(lua_State *L) {
-  if (!lua_checkstack(L, 2 * LUA_MINSTACK)) return false;
-  lua_pushcfunction(L, do_nothing);
-  if (lua_pcall(L, 0, 0, 0) == LUA_OK) return true;
-  lua_pop(L, 1);
-  return false;
-}
-
 static void collect_all(mt_context *ctx) {
   mtl_state *s = (mtl_state *)ctx;
-  if (can_finalize(s->main)) lua_gc(s->main, LUA_GCCOLLECT); /* not in a finalizer */
+  if (mtl_can_finalize(s->main))
+    lua_gc(s->main, LUA_GCCOLLECT); /* not in a finalizer */
 }
 
 /* __gc of the context. It is older than any tensor: at lua_close it comes last. */
@@ -122,6 +108,7 @@ void mtl_open_state(lua_State *L) {
     mt_context_init(&s->ctx);
     s->ctx.collect = collect_all;
     s->ctx.lua = s;
+    s->pace.bytes = MTL_STEP_BYTES;
     s->ctx.interrupt = (mt_interrupt){hook_is_new, s, 0};
     lua_rawgeti(L, LUA_REGISTRYINDEX, LUA_RIDX_MAINTHREAD);
     s->main = lua_tothread(L, -1);
@@ -157,34 +144,12 @@ void mtl_drop_pending(mtl_state *s, int keep) {
   while (s->npending > keep) mt_release(s->pending[--s->npending]);
 }
 
-/* Kilobytes of Lua's own that all debts stand for. Bytes on the host count as they are:
-** the sooner a block is used again, the more of it is still in a cache. On a GPU they
-** don't: Lua makes a round when its heap has doubled, so MT_GC_CYCLE is worth a heap. A
-** round costs by the objects in it, and a training step would else pay for one. */
-static int debt_in_kilobytes(lua_State *L, const mt_context *ctx) {
-  const double heap = lua_gc(L, LUA_GCCOUNT);
-  const double gpu = (double)ctx->gpu_debt, share = heap * (gpu / MT_GC_CYCLE);
-  const double most = gpu / 1024; /* at most what they are */
-  const double all = (double)ctx->gc_debt / 1024 + (share < most ? share : most);
-  return all < INT_MAX ? (int)all : INT_MAX;
-}
-
-/* Tell Lua's collector of what was allocated. */
-static void step_collector(lua_State *L, mtl_state *s) {
-  /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
-  if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
-  mtl_drop_pending(s, 0);
-  if (!can_finalize(L)) return;
-  const int kilobytes = debt_in_kilobytes(L, &s->ctx);
-  if (kilobytes == 0) return; /* 0 would be a step in any case */
-  s->ctx.gc_debt = s->ctx.gpu_debt = 0;
-  lua_gc(L, LUA_GCSTEP, kilobytes);
-}
-
 mtl_state *mtl_enter_state(lua_State *L) {
   mtl_state *s = mtl_state_of(L);
-  if (s->ctx.gc_debt + s->ctx.gpu_debt >= STEP_BYTES || s->npending > 0)
-    step_collector(L, s);
+  if (s->ctx.gc_debt + s->ctx.gpu_debt / MTL_GPU_SHARE >= s->pace.bytes ||
+      s->npending > 0) {
+    mtl_step_collector(L, s);
+  }
   s->hook = lua_gethook(s->main);
   /* In a coroutine Lua does not call it: an interrupt that waits is raised here. */
   if (s->hook != NULL && L != s->main && lua_gethookcount(s->main) == 1) {

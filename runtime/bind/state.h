@@ -15,6 +15,24 @@ typedef struct mtl_print {
   mtl_sci sci;
 } mtl_print;
 
+/* The collector is told of tensors in portions of at least this many bytes. */
+#define MTL_STEP_BYTES ((size_t)256 * 1024)
+
+/* On a GPU a step costs more than the ops between two: its bytes count this part. */
+#define MTL_GPU_SHARE 64
+
+/* How often the collector is stepped (collect.c). */
+typedef struct mtl_pace {
+  size_t bytes;          /* allocated between two steps */
+  double end;            /* of the last step, seconds */
+  double total;          /* seconds in all steps */
+  double spent, between; /* seconds within and outside of steps, of late */
+  bool gpu;              /* tensors were made there */
+  bool generational;     /* the state was switched to that mode */
+  int64_t major_live;    /* live bytes after the last major collection */
+  double major_next;     /* when there is time for the next one */
+} mtl_pace;
+
 #define MTL_MAX_PENDING 16
 
 /* The Tensor userdata. The second word tells it from any other, whatever metatable
@@ -36,10 +54,11 @@ static inline mtl_box *mtl_to_box(lua_State *L, int arg) {
 typedef struct mtl_state {
   mt_context ctx;  /* first: a pointer to it is one to the whole */
   lua_State *main; /* the main thread, which lives as long as the state */
-  lua_Hook hook;   /* the main thread's when the current call began */
-  bool closed;     /* lua_close has finalized everything of ours */
-  int nscopes;     /* mt.scope calls that are running */
-  int metatable;   /* of tensors: its reference in the registry */
+  mtl_pace pace;
+  lua_Hook hook; /* the main thread's when the current call began */
+  bool closed;   /* lua_close has finalized everything of ours */
+  int nscopes;   /* mt.scope calls that are running */
+  int metatable; /* of tensors: its reference in the registry */
   mtl_print print;
   /* References on their way into a userdata that is being allocated. What an exhausted
   ** memory leaves here, the next call from outside a finalizer releases. */
@@ -62,6 +81,15 @@ int mtl_call_op_inplace_of(lua_State *L, mtl_state *s, mt_op op, int first,
 
 /* Lua code has run within a call: a hook that it has set is no interrupt. */
 void mtl_expect_hook(lua_State *L);
+
+/* Step Lua's collector by what was allocated, unless it was stopped; drop what is
+** pending. */
+void mtl_step_collector(lua_State *L, mtl_state *s);
+/* Is there room for the call of a finalizer? One that Lua has no memory to call is lost,
+** and with it the tensor. Lua keeps the room that this asks for. */
+bool mtl_can_finalize(lua_State *L);
+/* seconds = mt._collecting() (collect.c) */
+int mtl_collecting(lua_State *L);
 
 /* Release the pending references from position keep on. */
 void mtl_drop_pending(mtl_state *s, int keep);

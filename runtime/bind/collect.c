@@ -1,0 +1,98 @@
+/* runtime/bind/collect.c -- when Lua's collector is stepped for tensors, whose memory it
+** does not see.
+**
+** The state runs in generational mode from the first step on: there a step looks at what
+** is young, be there a million old tables, and most tensors die young. Those that have
+** grown old, as the parts of a large graph do, are garbage until a major collection. It
+** comes when live bytes have grown by an eighth, if there is time: steps are to take
+** a twelfth of it, major ones half as much. */
+#include <limits.h>
+#include <time.h>
+
+#include "runtime/bind/state.h"
+
+#define SHARE  12                  /* of the time: collecting may take 1 / SHARE */
+#define WINDOW 0.25                /* seconds to look at */
+#define MOST   ((size_t)16 << 20)  /* bytes between two steps */
+#define ROOM   ((int64_t)64 << 20) /* growth that cannot wait for time */
+
+static double seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static int do_nothing(lua_State *L) { return (void)L, 0; }
+
+bool mtl_can_finalize(lua_State *L) {
+  if (!lua_checkstack(L, 2 * LUA_MINSTACK)) return false;
+  lua_pushcfunction(L, do_nothing);
+  if (lua_pcall(L, 0, 0, 0) == LUA_OK) return true;
+  lua_pop(L, 1);
+  return false;
+}
+
+static int64_t live_bytes(const mtl_state *s) {
+  const mt_device gpu = {MT_CUDA, (int8_t)s->ctx.gpu};
+  const int64_t host = mt_memory_stats((mt_device){MT_CPU, 0}).live_bytes;
+  return s->pace.gpu ? host + mt_memory_stats(gpu).live_bytes : host;
+}
+
+/* A major collection, if live bytes have grown and there is time for it. */
+static void collect_old(lua_State *L, mtl_state *s) {
+  mtl_pace *p = &s->pace;
+  const int64_t live = live_bytes(s);
+  const int64_t wanted = p->major_live + p->major_live / 8 + (int64_t)MTL_STEP_BYTES;
+  if (live <= wanted) return;
+  const double start = seconds();
+  if (live <= 2 * p->major_live + ROOM && start < p->major_next) return;
+  lua_gc(L, LUA_GCCOLLECT);
+  const double end = seconds();
+  p->major_live = live_bytes(s);
+  p->major_next = end + 2 * SHARE * (end - start);
+}
+
+/* Make steps as frequent as the time that they take allows. */
+static void adapt(mtl_pace *p) {
+  const double all = p->spent + p->between;
+  if (all < WINDOW) return;
+  if (p->spent * SHARE > all) {
+    p->bytes = p->bytes < MOST / 2 ? 2 * p->bytes : MOST;
+  } else if (p->spent * SHARE * 4 < all && p->bytes > MTL_STEP_BYTES) {
+    p->bytes /= 2;
+  }
+  p->spent = p->between = 0;
+}
+
+void mtl_step_collector(lua_State *L, mtl_state *s) {
+  mtl_pace *p = &s->pace;
+  /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
+  if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
+  mtl_drop_pending(s, 0);
+  const size_t debt = s->ctx.gc_debt + s->ctx.gpu_debt / MTL_GPU_SHARE;
+  if (debt < p->bytes || !mtl_can_finalize(L)) return;
+  p->gpu = p->gpu || s->ctx.gpu_debt > 0;
+  s->ctx.gc_debt = s->ctx.gpu_debt = 0;
+  const double start = seconds();
+  if (!p->generational) {
+    lua_gc(L, LUA_GCGEN, 0, 0); /* once: a script may decide otherwise */
+    p->generational = true;
+    p->major_live = live_bytes(s);
+  } else {
+    const size_t kilobytes = debt / 1024;
+    lua_gc(L, LUA_GCSTEP, kilobytes < INT_MAX ? (int)kilobytes : INT_MAX);
+    collect_old(L, s);
+  }
+  const double end = seconds();
+  p->total += end - start;
+  if (p->end > 0) p->between += start - p->end;
+  p->spent += end - start;
+  adapt(p);
+  p->end = seconds();
+}
+
+/* seconds = mt._collecting(): the time that our steps of the collector have taken */
+int mtl_collecting(lua_State *L) {
+  lua_pushnumber(L, mtl_state_of(L)->pace.total);
+  return 1;
+}
