@@ -388,6 +388,7 @@ describe("every public function", function()
     silent:close()
     if log then log:close() end
     for k in pairs(pool) do pool[k] = nil end
+    mt.scope(function() end) -- lets go of scopes whose coroutine has failed
     collectgarbage "restart"
     collectgarbage "incremental"
     mt.set_memory_limit()
