@@ -111,6 +111,7 @@ typedef struct mt_call {
   int num_threads;         /* at most so many threads */
   int precision;           /* of products: 0 float32, 1 TF32, 2 bfloat16 */
   int deterministic;       /* pin what is otherwise picked by timing */
+  int cudnn;               /* convolutions may use cuDNN where it is found */
   mt_interrupt *interrupt; /* NULL: the call cannot be ended */
 } mt_call;
 
@@ -122,6 +123,9 @@ typedef struct mt_entry {
   uint32_t dtypes;     /* MT_BIT mask of in[0] (out[0] if no input) that run takes */
   uint32_t contiguous; /* bit i: in[i] must be contiguous; dispatch copies it if not */
 } mt_entry;
+
+/* In mt_entry.contiguous: where an input is channels-last, so are the outputs. */
+#define MT_KEEPS_CHANNELS_LAST (1u << 31)
 
 /* Calls over many tensors at once: a whole parameter list is one call. n = number of
 ** parameters; all of one float dtype, out[i], in[i] of one shape, written in place. */
@@ -184,6 +188,8 @@ typedef struct mt_device_api {
   int (*event_done)(int device, void *event); /* 1: reached, 0: not yet */
   mt_status (*event_synchronize)(int device, void *event);
   mt_status (*event_elapsed)(int device, void *from, void *to, double *ms /* [out] */);
+  /* cuDNN's version as it writes it (91900); 0 and the reason: it cannot be used. */
+  int (*cudnn_version)(const char **reason /* [out] */);
 } mt_device_api;
 
 /* One backend. forward[op] is NULL where there is no kernel. gradient[op] is the fused

@@ -18,7 +18,7 @@ local ORDER = {
   "spec/autograd_spec.lua", "spec/function_spec.lua", "spec/programs_spec.lua",
   "spec/lua",
   "spec/errors_spec.lua", "spec/host_spec.lua", "spec/embed_spec.lua",
-  "spec/memory_spec.lua", "spec/cuda_spec.lua",
+  "spec/memory_spec.lua", "spec/cuda_spec.lua", "spec/cudnn_spec.lua",
   "spec/fuzz_spec.lua",
 }
 local STRESSED = {

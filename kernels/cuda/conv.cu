@@ -1,210 +1,279 @@
-// kernels/cuda/conv.cu -- conv2d and its backward ops: windows are unrolled into a matrix
-// (im2col) for as many images as the scratch holds, and cuBLASLt multiplies; 1 x 1 windows
-// need no unrolling. Convolutions with groups run in kernels of their own, without matrices.
+// kernels/cuda/conv.cu -- conv2d and its backward ops: which way to compute each. Where
+// there are several (our implicit GEMM, cuDNN's engines for either layout, cuBLASLt for
+// windows of 1 x 1), all run once on the first call's data, and the fastest stays.
+#include <list>
+#include <mutex>
+#include <unordered_map>
 #include "kernels/cuda/blas.cuh"
+#include "kernels/cuda/copy.cuh"
+#include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda/elementwise.cuh"
 
-mt_status cuda_copy(const mt_call *call);
 const mt_entry *cuda_elementwise(mt_op op);
 
 namespace {
 
-struct conv {
-  int64_t n, c, h, w; // of x; c of all groups
-  int64_t k, cg;      // output channels; input channels of a group
-  int kh, kw, sh, sw, ph, pw, dh, dw, groups;
-  int64_t oh, ow, depth, windows; // depth = cg * kh * kw, windows = oh * ow
+// ---- geometry ---------------------------------------------------------------------------
+
+struct task {
+  conv v;
+  conv_data data;
 };
 
-int first_of(const mt_attr *a) { return int(a->i[0]); }
-int second_of(const mt_attr *a) { return int(a->n == 1 ? a->i[0] : a->i[1]); }
-
 // attr: stride, padding, dilation, groups.
-conv make_conv(const mt_view *x, const mt_view *w, const mt_view *y,
-               const mt_attr *attr) {
-  conv v{};
+task make_task(pass what, const mt_view *x, const mt_view *w, const mt_view *y,
+               const mt_view *b, const mt_attr *attr) {
+  task t;
+  memset(&t, 0, sizeof t);
+  conv &v = t.v;
+  const auto second = [](const mt_attr &a) { return a.n == 1 ? a.i[0] : a.i[1]; };
   v.n = x->shape[0], v.c = x->shape[1], v.h = x->shape[2], v.w = x->shape[3];
-  v.k = w->shape[0], v.cg = w->shape[1], v.kh = int(w->shape[2]),
-  v.kw = int(w->shape[3]);
-  v.sh = first_of(&attr[0]), v.sw = second_of(&attr[0]);
-  v.ph = first_of(&attr[1]), v.pw = second_of(&attr[1]);
-  v.dh = first_of(&attr[2]), v.dw = second_of(&attr[2]);
-  v.groups = int(attr[3].i[0]);
+  v.k = w->shape[0], v.cg = w->shape[1], v.kh = w->shape[2], v.kw = w->shape[3];
   v.oh = y->shape[2], v.ow = y->shape[3];
-  v.depth = v.cg * v.kh * v.kw, v.windows = v.oh * v.ow;
+  v.sh = attr[0].i[0], v.sw = second(attr[0]);
+  v.ph = attr[1].i[0], v.pw = second(attr[1]);
+  v.dh = attr[2].i[0], v.dw = second(attr[2]);
+  v.groups = attr[3].i[0];
+  v.what = what, v.dtype = x->dtype;
+  v.aligned = aligned16(x->data) | aligned16(w->data) << 1 | aligned16(y->data) << 2;
+  for (int d = 0; d < 4; d++)
+    v.xs[d] = x->stride[d], v.ws[d] = w->stride[d], v.ys[d] = y->stride[d];
+  t.data = {x->data, w->data, y->data, b ? b->data : nullptr};
+  return t;
+}
+
+void contiguous_strides(const int64_t *shape, int64_t *stride) {
+  stride[3] = 1, stride[2] = shape[3], stride[1] = stride[2] * shape[2],
+  stride[0] = stride[1] * shape[1];
+}
+void channels_last_strides(const int64_t *shape, int64_t *stride) {
+  stride[1] = 1, stride[3] = shape[1], stride[2] = stride[3] * shape[3],
+  stride[0] = stride[2] * shape[2];
+}
+
+// The same convolution of tensors that lie in one of the two orders.
+conv laid_out(conv v, bool channels_last) {
+  int64_t shape[4];
+  const auto strides = channels_last ? channels_last_strides : contiguous_strides;
+  v.shape_x(shape), strides(shape, v.xs);
+  v.shape_w(shape), strides(shape, v.ws);
+  v.shape_y(shape), strides(shape, v.ys);
+  v.aligned = 7;
   return v;
 }
 
-bool is_product(const conv &v) { // windows are the elements themselves
-  return v.kh == 1 && v.kw == 1 && v.sh == 1 && v.sw == 1 && v.ph == 0 && v.pw == 0;
+bool same_strides(const int64_t *shape, const int64_t *a, const int64_t *b) {
+  for (int d = 0; d < 4; d++)
+    if (shape[d] > 1 && a[d] != b[d]) return false;
+  return true;
 }
 
-// ---- unrolling --------------------------------------------------------------------------
+// ---- ways -------------------------------------------------------------------------------
 
-// column[p][i][j] = element p of window j of image i: row_step = images * windows, or
-// with by_image: column[i][p][j].
-template <class S>
-__global__ void __launch_bounds__(256)
-    im2col_kernel(S *column, const S *x, conv v, int64_t images, bool by_image) {
-  const int64_t all = v.depth * images * v.windows;
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t j = e % v.windows, rest = e / v.windows;
-    const int64_t i = by_image ? rest / v.depth : rest % images;
-    const int64_t p = by_image ? rest % v.depth : rest / images;
-    const int b = int(p % v.kw), a = int(p / v.kw % v.kh);
-    const int64_t c = p / v.kw / v.kh;
-    const int64_t row = j / v.ow * v.sh - v.ph + int64_t(a) * v.dh;
-    const int64_t col = j % v.ow * v.sw - v.pw + int64_t(b) * v.dw;
-    const bool inside = row >= 0 && row < v.h && col >= 0 && col < v.w;
-    column[e] = inside ? x[((i * v.c + c) * v.h + row) * v.w + col] : S(0);
+enum class method { direct, gemm, product, cudnn };
+
+struct way {
+  method how;
+  conv v; // as it wants its tensors to lie
+  cudnn_plan plan;
+  size_t scratch; // bytes of its own
+  bool exact;     // float32 as it is, whatever precision was asked for
+  bool copied[3]; // x, w, y: must they be brought into that order?
+  size_t total;   // bytes, copies included
+};
+
+size_t round256(size_t n) { return (n + 255) / 256 * 256; }
+
+size_t copy_bytes(const conv &v, int which) {
+  int64_t shape[4];
+  which == 0 ? v.shape_x(shape) : which == 1 ? v.shape_w(shape) : v.shape_y(shape);
+  return round256(size_t(shape[0] * shape[1] * shape[2] * shape[3] *
+                         dtype_size(mt_dtype(v.dtype))));
+}
+
+void complete(way *to, const conv &given) {
+  int64_t shape[4];
+  given.shape_x(shape);
+  to->copied[0] = !same_strides(shape, given.xs, to->v.xs);
+  given.shape_w(shape);
+  to->copied[1] = !same_strides(shape, given.ws, to->v.ws);
+  given.shape_y(shape);
+  to->copied[2] = !same_strides(shape, given.ys, to->v.ys);
+  to->total = round256(to->scratch);
+  for (int i = 0; i < 3; i++) {
+    if (to->how == method::cudnn && !(given.aligned >> i & 1)) to->copied[i] = true;
+    if (to->copied[i]) to->total += copy_bytes(given, i);
   }
 }
 
-// dx[i][c][row][col] = the sum of column[i][p][j] over the windows j that hold it.
-template <class S>
-__global__ void __launch_bounds__(256)
-    col2im_kernel(S *dx, const S *column, conv v, int64_t images) {
-  using T = compute_t<S>;
-  const int64_t all = images * v.c * v.h * v.w;
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t col = e % v.w, row = e / v.w % v.h, c = e / v.w / v.h % v.c;
-    const S *from = column + e / v.w / v.h / v.c * v.depth * v.windows;
-    T sum = 0;
-    for (int a = 0; a < v.kh; a++) {
-      const int64_t top = row + v.ph - int64_t(a) * v.dh;
-      if (top < 0 || top % v.sh || top / v.sh >= v.oh) continue;
-      for (int b = 0; b < v.kw; b++) {
-        const int64_t left = col + v.pw - int64_t(b) * v.dw;
-        if (left < 0 || left % v.sw || left / v.sw >= v.ow) continue;
-        const int64_t p = (c * v.kh + a) * v.kw + b;
-        sum += load_as<T>(from[p * v.windows + top / v.sh * v.ow + left / v.sw]);
-      }
-    }
-    dx[e] = store_as<S>(sum);
+bool is_channels_last(const conv &v) {
+  int64_t x[4], y[4];
+  const conv last = laid_out(v, true);
+  v.shape_x(x), v.shape_y(y);
+  return same_strides(x, v.xs, last.xs) && same_strides(y, v.ys, last.ys);
+}
+bool is_contiguous(const conv &v) {
+  int64_t x[4], y[4];
+  const conv rows = laid_out(v, false);
+  v.shape_x(x), v.shape_y(y);
+  return same_strides(x, v.xs, rows.xs) && same_strides(y, v.ys, rows.ys);
+}
+
+// ---- 1 x 1: products --------------------------------------------------------------------
+
+// Windows are the elements themselves, and each operand is a matrix as it lies. Where an
+// image is (C, H W), dw is a sum over images and no single product.
+bool is_product(const conv &v) {
+  const bool elements = v.kh == 1 && v.kw == 1 && v.sh == 1 && v.sw == 1 && v.ph == 0 &&
+                        v.pw == 0 && v.groups == 1;
+  if (!elements || (v.ws[1] != 1 && v.cg > 1) || (v.ws[0] != v.cg && v.k > 1))
+    return false;
+  return is_channels_last(v) || (v.what != pass::weight && is_contiguous(v));
+}
+
+mt_status run_one_by_one(const mt_call *call, const conv &v, const conv_data &d,
+                         void *scratch) {
+  product p{};
+  const int64_t pixels = v.windows(), all = v.n * pixels;
+  const bool rows = !is_channels_last(v);
+  p.dtype = mt_dtype(v.dtype), p.count = rows ? v.n : 1;
+  if (v.what == pass::forward && rows) { // y (K, HW) = w (K, C) x (C, HW)
+    p.m = v.k, p.n = pixels, p.k = v.c;
+    p.a = d.w, p.ars = v.c, p.acs = 1;
+    p.b = d.x, p.brs = pixels, p.bcs = 1, p.next_b = v.c * pixels;
+    p.c = const_cast<void *>(d.y), p.crs = pixels, p.next_c = v.k * pixels;
+  } else if (v.what == pass::input && rows) { // dx (C, HW) = w^T dy
+    p.m = v.c, p.n = pixels, p.k = v.k;
+    p.a = d.w, p.ars = 1, p.acs = v.c;
+    p.b = d.y, p.brs = pixels, p.bcs = 1, p.next_b = v.k * pixels;
+    p.c = const_cast<void *>(d.x), p.crs = pixels, p.next_c = v.c * pixels;
+  } else if (v.what == pass::forward) { // y (NHW, K) = x (NHW, C) w^T
+    p.m = all, p.n = v.k, p.k = v.c;
+    p.a = d.x, p.ars = v.c, p.acs = 1;
+    p.b = d.w, p.brs = 1, p.bcs = v.c;
+    p.c = const_cast<void *>(d.y), p.crs = v.k;
+  } else if (v.what == pass::input) { // dx (NHW, C) = dy (NHW, K) w
+    p.m = all, p.n = v.c, p.k = v.k;
+    p.a = d.y, p.ars = v.k, p.acs = 1;
+    p.b = d.w, p.brs = v.c, p.bcs = 1;
+    p.c = const_cast<void *>(d.x), p.crs = v.c;
+  } else { // dw (K, C) = dy^T x
+    p.m = v.k, p.n = v.c, p.k = all;
+    p.a = d.y, p.ars = 1, p.acs = v.k;
+    p.b = d.x, p.brs = v.c, p.bcs = 1;
+    p.c = const_cast<void *>(d.w), p.crs = v.c;
+  }
+  // the stride of a dim of size 1 says nothing: read it as a row
+  if (p.m == 1 && p.ars == 1) p.ars = p.k, p.acs = 1;
+  if (p.k == 1 && p.acs != 1) p.acs = 1, p.ars = 1;
+  if (p.n == 1 && p.bcs != 1) p.bcs = 1, p.brs = 1;
+  if (p.k == 1 && p.brs == 1 && p.bcs != 1) p.brs = p.n, p.bcs = 1;
+  return run_product(call, p, scratch);
+}
+
+// ---- choosing ---------------------------------------------------------------------------
+
+struct key {
+  conv v;
+  int32_t precision, deterministic, cudnn, device;
+  bool operator==(const key &o) const { return !memcmp(this, &o, sizeof o); }
+};
+struct key_hash {
+  size_t operator()(const key &k) const { // FNV-1a over 8-byte words
+    uint64_t w[sizeof k / 8];
+    static_assert(sizeof k % 8 == 0, "whole words");
+    memcpy(w, &k, sizeof k);
+    uint64_t h = UINT64_C(14695981039346656037);
+    for (size_t i = 0; i < sizeof k / 8; i++) h = (h ^ w[i]) * UINT64_C(1099511628211);
+    return size_t(h ^ h >> 29);
+  }
+};
+
+struct choice {
+  std::list<way> ways; // one, once the fastest is known
+  bool settled;
+};
+
+std::mutex lock; // of the choices, and of cuDNN's handles
+std::unordered_map<key, choice, key_hash> choices;
+struct {
+  key at;
+  choice *found;
+} thread_local latest; // an op asks twice: for its scratch, and to run
+
+mt_call in_float32(const mt_call *call) {
+  mt_call exact = *call;
+  exact.precision = 0;
+  return exact;
+}
+
+void add_cudnn(const mt_call *call, const conv &v, bool channels_last, int most,
+               choice *c) {
+  cudnn_plan plan[8];
+  way w{};
+  w.how = method::cudnn, w.v = laid_out(v, channels_last);
+  const int n = cudnn_plans(call, w.v, plan, call->deterministic ? 1 : most);
+  for (int i = 0; i < n; i++) {
+    w.plan = plan[i], w.scratch = plan[i].workspace;
+    complete(&w, v);
+    c->ways.push_back(w);
   }
 }
 
-// ---- groups: direct sums ----------------------------------------------------------------
-
-template <class S>
-__global__ void __launch_bounds__(256)
-    conv_direct_kernel(S *y, const S *x, const S *w, const S *bias, conv v) {
-  using T = compute_t<S>;
-  const int64_t all = v.n * v.k * v.windows, step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t j = e % v.windows, k = e / v.windows % v.k, i = e / v.windows / v.k;
-    const int64_t g = k / (v.k / v.groups);
-    const S *filter = w + k * v.depth;
-    T sum = bias ? load_as<T>(bias[k]) : T(0);
-    for (int64_t c = 0; c < v.cg; c++)
-      for (int a = 0; a < v.kh; a++) {
-        const int64_t row = j / v.ow * v.sh - v.ph + int64_t(a) * v.dh;
-        if (row < 0 || row >= v.h) continue;
-        for (int b = 0; b < v.kw; b++) {
-          const int64_t col = j % v.ow * v.sw - v.pw + int64_t(b) * v.dw;
-          if (col < 0 || col >= v.w) continue;
-          sum += load_as<T>(x[((i * v.c + g * v.cg + c) * v.h + row) * v.w + col]) *
-                 load_as<T>(filter[(c * v.kh + a) * v.kw + b]);
-        }
-      }
-    y[e] = store_as<S>(sum);
+// The ways to compute v; the first one is taken where timing is not allowed.
+void find_ways(const mt_call *call, const conv &v, choice *c) {
+  // below this many multiplications a launch takes longer than the work
+  constexpr double enough = 4e6;
+  way own{};
+  own.v = v;
+  if (is_product(v)) {
+    own.how = method::product, own.scratch = blas_workspace;
+    complete(&own, v), c->ways.push_back(own);
+  }
+  if (call->cudnn && v.dtype != MT_F64 && v.work() >= enough) {
+    const bool last = is_channels_last(v), half = v.dtype != MT_F32;
+    add_cudnn(call, v, last, 6, c);
+    if (!last) add_cudnn(call, v, true, half || call->precision > 0 ? 4 : 2, c);
+  }
+  own.how = gemm_serves(call, v) ? method::gemm : method::direct;
+  own.scratch = own.how == method::gemm ? gemm_scratch(call, v) : 0;
+  complete(&own, v), c->ways.push_back(own);
+  if (own.how == method::gemm && v.dtype == MT_F32 && call->precision > 0) {
+    const mt_call exact = in_float32(call);
+    own.exact = true, own.scratch = gemm_scratch(&exact, v);
+    complete(&own, v), c->ways.push_back(own);
   }
 }
 
-template <class S>
-__global__ void __launch_bounds__(256)
-    conv_direct_input_kernel(S *dx, const S *w, const S *dy, conv v) {
-  using T = compute_t<S>;
-  const int64_t all = v.n * v.c * v.h * v.w, step = int64_t(gridDim.x) * blockDim.x;
-  const int64_t kg = v.k / v.groups;
-  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t col = e % v.w, row = e / v.w % v.h, channel = e / v.w / v.h % v.c;
-    const int64_t i = e / v.w / v.h / v.c, g = channel / v.cg, c = channel % v.cg;
-    T sum = 0;
-    for (int a = 0; a < v.kh; a++) {
-      const int64_t top = row + v.ph - int64_t(a) * v.dh;
-      if (top < 0 || top % v.sh || top / v.sh >= v.oh) continue;
-      for (int b = 0; b < v.kw; b++) {
-        const int64_t left = col + v.pw - int64_t(b) * v.dw;
-        if (left < 0 || left % v.sw || left / v.sw >= v.ow) continue;
-        const int64_t j = top / v.sh * v.ow + left / v.sw;
-        for (int64_t k = g * kg; k < (g + 1) * kg; k++)
-          sum += load_as<T>(w[k * v.depth + (c * v.kh + a) * v.kw + b]) *
-                 load_as<T>(dy[(i * v.k + k) * v.windows + j]);
-      }
-    }
-    dx[e] = store_as<S>(sum);
+choice *choice_for(const mt_call *call, const conv &v) { // lock held
+  key k;
+  memset(&k, 0, sizeof k);
+  k.v = v, k.precision = call->precision, k.deterministic = call->deterministic;
+  k.cudnn = call->cudnn, k.device = call->device;
+  if (latest.found && latest.at == k) return latest.found;
+  choice &c = choices[k];
+  if (c.ways.empty()) {
+    find_ways(call, v, &c);
+    c.settled = c.ways.size() == 1;
   }
+  latest.at = k, latest.found = &c;
+  return &c;
 }
 
-// A block a weight.
-template <class S>
-__global__ void __launch_bounds__(256)
-    conv_direct_weight_kernel(S *dw, const S *x, const S *dy, conv v) {
-  using T = compute_t<S>;
-  __shared__ T held[256];
-  for (int64_t e = blockIdx.x; e < v.k * v.depth; e += gridDim.x) {
-    const int64_t p = e % v.depth, k = e / v.depth, g = k / (v.k / v.groups);
-    const int b = int(p % v.kw), a = int(p / v.kw % v.kh);
-    const int64_t channel = g * v.cg + p / v.kw / v.kh;
-    T sum = 0;
-    for (int64_t t = threadIdx.x; t < v.n * v.windows; t += blockDim.x) {
-      const int64_t i = t / v.windows, j = t % v.windows;
-      const int64_t row = j / v.ow * v.sh - v.ph + int64_t(a) * v.dh;
-      const int64_t col = j % v.ow * v.sw - v.pw + int64_t(b) * v.dw;
-      if (row < 0 || row >= v.h || col < 0 || col >= v.w) continue;
-      sum += load_as<T>(x[((i * v.c + channel) * v.h + row) * v.w + col]) *
-             load_as<T>(dy[(i * v.k + k) * v.windows + j]);
-    }
-    held[threadIdx.x] = sum;
-    for (int half = 128; half > 0; half /= 2) {
-      __syncthreads();
-      if (int(threadIdx.x) < half) held[threadIdx.x] += held[threadIdx.x + half];
-    }
-    if (threadIdx.x == 0) dw[e] = store_as<S>(held[0]);
-    __syncthreads();
+mt_status copy_order(const mt_call *call, const conv &v, int which, const void *from,
+                     const int64_t *from_stride, void *to, const int64_t *to_stride) {
+  mt_view src{}, dst{};
+  src.dtype = dst.dtype = mt_dtype(v.dtype), src.ndim = dst.ndim = 4;
+  which == 0   ? v.shape_x(src.shape)
+  : which == 1 ? v.shape_w(src.shape)
+               : v.shape_y(src.shape);
+  for (int d = 0; d < 4; d++) {
+    dst.shape[d] = src.shape[d];
+    src.stride[d] = from_stride[d], dst.stride[d] = to_stride[d];
   }
-}
-
-// ---- host side --------------------------------------------------------------------------
-
-constexpr int64_t column_bytes = int64_t(256) << 20; // of unrolled windows, about
-
-int64_t images_at_once(const conv &v, int64_t size) {
-  const int64_t each = v.depth * v.windows * size;
-  int64_t images = each > 0 ? column_bytes / each : v.n;
-  if (images < 1) images = 1;
-  return images < v.n ? images : v.n;
-}
-
-size_t round256(int64_t n) { return size_t((n + 255) / 256 * 256); }
-
-template <class F> mt_status for_bits(int64_t size, F f) {
-  switch (size) {
-  case 2: return f(tag<uint16_t>{});
-  case 4: return f(tag<uint32_t>{});
-  default: return f(tag<uint64_t>{});
-  }
-}
-
-mt_status unroll(const mt_call *call, const conv &v, int64_t size, const char *x,
-                 char *column, int64_t images, bool by_image) {
-  const int64_t all = v.depth * images * v.windows;
-  return for_bits(size, [&](auto t) {
-    using S = typename decltype(t)::type;
-    im2col_kernel<S><<<blocks_for(all, 256, call->device), 256, 0, stream_of(call)>>>(
-        reinterpret_cast<S *>(column), reinterpret_cast<const S *>(x), v, images,
-        by_image);
-    return launched();
-  });
-}
-
-mt_status zero(const mt_call *call, const mt_view *v) {
-  CUDA_TRY(cudaMemsetAsync(v->data, 0, size_t(numel(v) * dtype_size(v->dtype)),
-                           stream_of(call)));
-  return MT_OK;
+  src.data = static_cast<char *>(const_cast<void *>(from));
+  dst.data = static_cast<char *>(to);
+  return copy_view(call, &src, &dst);
 }
 
 // y (N, K, OH, OW) += bias (K)
@@ -219,178 +288,145 @@ mt_status add_bias(const mt_call *call, mt_view *y, const mt_view *b) {
   return cuda_elementwise(MT_OP_add)->run(&add);
 }
 
-size_t forward_scratch(const mt_call *call) {
-  const mt_view *x = call->in[0], *w = call->in[1], *y = call->out[0];
-  const conv v = make_conv(x, w, y, call->attr);
-  const int64_t size = dtype_size(x->dtype);
-  if (numel(y) == 0 || v.groups > 1) return 0;
-  if (is_product(v)) return blas_workspace;
-  return blas_workspace +
-         round256(images_at_once(v, size) * v.depth * v.windows * size);
-}
-
-mt_status run_forward(const mt_call *call) {
-  const mt_view *x = call->in[0], *w = call->in[1], *b = call->in[2];
-  mt_view *y = call->out[0];
-  const conv v = make_conv(x, w, y, call->attr);
-  const int64_t size = dtype_size(x->dtype);
-  if (numel(y) == 0) return MT_OK;
-  if (v.groups > 1)
-    return with_float(x->dtype, [&](auto t) {
-      using S = typename decltype(t)::type;
-      conv_direct_kernel<S>
-          <<<blocks_for(numel(y), 256, call->device), 256, 0, stream_of(call)>>>(
-              reinterpret_cast<S *>(y->data), reinterpret_cast<const S *>(x->data),
-              reinterpret_cast<const S *>(w->data),
-              b ? reinterpret_cast<const S *>(b->data) : nullptr, v);
-      return launched();
-    });
-  char *column = static_cast<char *>(call->scratch) + blas_workspace;
-  const int64_t at_once = is_product(v) ? v.n : images_at_once(v, size);
-  for (int64_t i = 0; i < v.n && v.depth > 0; i += at_once) {
-    const int64_t images = v.n - i < at_once ? v.n - i : at_once;
-    const char *from = x->data + i * v.c * v.h * v.w * size;
-    if (!is_product(v)) {
-      if (const mt_status s = unroll(call, v, size, from, column, images, true))
+mt_status run_way(const mt_call *call, const task &t, way &w) {
+  char *scratch = static_cast<char *>(call->scratch);
+  char *room = scratch + round256(w.scratch);
+  conv_data d = t.data;
+  const void **const part[3] = {&d.x, &d.w, &d.y};
+  const int64_t *const given[3] = {t.v.xs, t.v.ws, t.v.ys};
+  const int64_t *const wanted[3] = {w.v.xs, w.v.ws, w.v.ys};
+  const int result = t.v.what == pass::forward ? 2 : t.v.what == pass::input ? 0 : 1;
+  const void *const target = *part[result];
+  for (int i = 0; i < 3; i++) {
+    if (!w.copied[i]) continue;
+    if (i != result)
+      if (const mt_status s =
+              copy_order(call, t.v, i, *part[i], given[i], room, wanted[i]))
         return s;
-      from = column;
+    *part[i] = room;
+    room += copy_bytes(t.v, i);
+  }
+  mt_status status;
+  switch (w.how) {
+  case method::direct: return run_direct(call, t.v, d);
+  case method::gemm: {
+    const mt_call exact = in_float32(call);
+    return run_gemm(w.exact ? &exact : call, t.v, d, scratch);
+  }
+  case method::product: status = run_one_by_one(call, w.v, d, scratch); break;
+  default: status = cudnn_run(call, &w.plan, d, scratch);
+  }
+  if (status == MT_OK && w.copied[result])
+    status = copy_order(call, t.v, result, *part[result], wanted[result],
+                        const_cast<void *>(target), given[result]);
+  if (status == MT_OK && t.data.bias)
+    status = add_bias(call, call->out[0], call->in[2]);
+  return status;
+}
+
+// Keep the fastest: each runs a few times, and leaves the same result each time.
+void settle(const mt_call *call, const task &t, choice *c) {
+  constexpr int repeats = 4;
+  cudaEvent_t begin, end;
+  if (cudaEventCreate(&begin) != cudaSuccess) return;
+  if (cudaEventCreate(&end) != cudaSuccess) {
+    cudaEventDestroy(begin);
+    return;
+  }
+  const cudaStream_t stream = stream_of(call);
+  auto best = c->ways.end();
+  float least = 1e30f;
+  for (auto w = c->ways.begin(); w != c->ways.end(); ++w) {
+    float ms = 1e30f;
+    bool ran = run_way(call, t, *w) == MT_OK;
+    cudaEventRecord(begin, stream);
+    for (int i = 0; i < repeats && ran; i++) ran = run_way(call, t, *w) == MT_OK;
+    cudaEventRecord(end, stream);
+    if (cudaEventSynchronize(end) != cudaSuccess) break;
+    if (ran && cudaEventElapsedTime(&ms, begin, end) == cudaSuccess && ms < least)
+      least = ms, best = w;
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  if (best == c->ways.end()) best = std::prev(c->ways.end()); // our own
+  for (auto w = c->ways.begin(); w != c->ways.end();) {
+    if (w == best) {
+      ++w;
+      continue;
     }
-    product p{};
-    p.dtype = x->dtype;
-    p.m = v.k, p.n = v.windows, p.k = v.depth, p.count = images;
-    p.a = w->data, p.ars = v.depth, p.acs = 1;
-    p.b = from, p.brs = v.windows, p.bcs = 1, p.next_b = v.depth * v.windows;
-    p.c = y->data + i * v.k * v.windows * size;
-    p.crs = v.windows, p.next_c = v.k * v.windows;
-    if (const mt_status s = run_product(call, p, call->scratch)) return s;
+    cudnn_free(&w->plan);
+    w = c->ways.erase(w);
   }
-  if (v.depth == 0)
-    if (const mt_status s = zero(call, y)) return s;
-  return b ? add_bias(call, y, b) : MT_OK;
+  c->settled = true;
 }
 
-// in: w, dy; attr: size, stride, padding, dilation, groups.
-size_t input_scratch(const mt_call *call) {
-  const mt_view *w = call->in[0], *dy = call->in[1], *dx = call->out[0];
-  const conv v = make_conv(dx, w, dy, call->attr + 1);
-  const int64_t size = dtype_size(dx->dtype);
-  if (numel(dx) == 0 || v.groups > 1) return 0;
-  if (is_product(v)) return blas_workspace;
-  return blas_workspace +
-         round256(images_at_once(v, size) * v.depth * v.windows * size);
+bool is_capturing(cudaStream_t stream) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  return cudaStreamIsCapturing(stream, &status) == cudaSuccess &&
+         status != cudaStreamCaptureStatusNone;
 }
 
-mt_status run_input(const mt_call *call) {
-  const mt_view *w = call->in[0], *dy = call->in[1];
-  mt_view *dx = call->out[0];
-  const conv v = make_conv(dx, w, dy, call->attr + 1);
-  const int64_t size = dtype_size(dx->dtype);
-  if (numel(dx) == 0) return MT_OK;
-  if (v.k == 0 || v.windows == 0 || v.depth == 0) return zero(call, dx);
-  if (v.groups > 1)
-    return with_float(dx->dtype, [&](auto t) {
-      using S = typename decltype(t)::type;
-      conv_direct_input_kernel<S>
-          <<<blocks_for(numel(dx), 256, call->device), 256, 0, stream_of(call)>>>(
-              reinterpret_cast<S *>(dx->data), reinterpret_cast<const S *>(w->data),
-              reinterpret_cast<const S *>(dy->data), v);
-      return launched();
-    });
-  char *column = static_cast<char *>(call->scratch) + blas_workspace;
-  const int64_t at_once = is_product(v) ? v.n : images_at_once(v, size);
-  for (int64_t i = 0; i < v.n; i += at_once) {
-    const int64_t images = v.n - i < at_once ? v.n - i : at_once;
-    char *to = dx->data + i * v.c * v.h * v.w * size;
-    product p{};
-    p.dtype = dx->dtype;
-    p.m = v.depth, p.n = v.windows, p.k = v.k, p.count = images;
-    p.a = w->data, p.ars = 1, p.acs = v.depth;
-    p.b = dy->data + i * v.k * v.windows * size;
-    p.brs = v.windows, p.bcs = 1, p.next_b = v.k * v.windows;
-    p.c = is_product(v) ? to : column, p.crs = v.windows,
-    p.next_c = v.depth * v.windows;
-    if (v.depth == 1) p.ars = 1, p.acs = 1;
-    if (const mt_status s = run_product(call, p, call->scratch)) return s;
-    if (is_product(v)) continue;
-    const mt_status s = with_float(dx->dtype, [&](auto t) {
-      using S = typename decltype(t)::type;
-      col2im_kernel<S><<<blocks_for(images * v.c * v.h * v.w, 256, call->device), 256,
-                         0, stream_of(call)>>>(
-          reinterpret_cast<S *>(to), reinterpret_cast<const S *>(column), v, images);
-      return launched();
-    });
-    if (s != MT_OK) return s;
-  }
-  return MT_OK;
+mt_status run(const mt_call *call, const task &t) {
+  std::lock_guard<std::mutex> hold(lock);
+  choice *c = choice_for(call, t.v);
+  if (!c->settled && !call->deterministic && !is_capturing(stream_of(call)))
+    settle(call, t, c);
+  mt_status status = MT_EUNSUPPORTED;
+  for (way &w : c->ways)
+    if ((status = run_way(call, t, w)) == MT_OK) break;
+  return status;
 }
 
-// in: x, dy; attr: kernel, stride, padding, dilation, groups. The images of a chunk lie
-// side by side in both matrices: one product over all their windows; chunks add up.
-size_t weight_scratch(const mt_call *call) {
-  const mt_view *x = call->in[0], *dy = call->in[1], *dw = call->out[0];
-  const conv v = make_conv(x, dw, dy, call->attr + 1);
-  const int64_t size = dtype_size(x->dtype), images = images_at_once(v, size);
-  if (numel(dw) == 0 || v.groups > 1) return 0;
-  return blas_workspace + round256(images * v.depth * v.windows * size) +
-         round256(images * v.k * v.windows * size);
+// No product to add up: zeros, and the bias.
+bool is_void(const task &t) {
+  return t.v.n == 0 || t.v.k == 0 || t.v.depth() == 0 || t.v.windows() == 0 ||
+         t.v.h == 0 || t.v.w == 0;
 }
 
-mt_status run_weight(const mt_call *call) {
-  const mt_view *x = call->in[0], *dy = call->in[1];
-  mt_view *dw = call->out[0];
-  const conv v = make_conv(x, dw, dy, call->attr + 1);
-  const int64_t size = dtype_size(x->dtype);
-  if (numel(dw) == 0) return MT_OK;
-  if (v.n == 0 || v.windows == 0 || v.c == 0) return zero(call, dw);
-  if (v.groups > 1)
-    return with_float(x->dtype, [&](auto t) {
-      using S = typename decltype(t)::type;
-      const int64_t blocks = numel(dw);
-      conv_direct_weight_kernel<S>
-          <<<unsigned(blocks < 65535 ? blocks : 65535), 256, 0, stream_of(call)>>>(
-              reinterpret_cast<S *>(dw->data), reinterpret_cast<const S *>(x->data),
-              reinterpret_cast<const S *>(dy->data), v);
-      return launched();
-    });
-  const int64_t at_once = images_at_once(v, size);
-  char *column = static_cast<char *>(call->scratch) + blas_workspace;
-  char *turned = column + round256(at_once * v.depth * v.windows * size);
-  for (int64_t i = 0; i < v.n; i += at_once) {
-    const int64_t images = v.n - i < at_once ? v.n - i : at_once;
-    const int64_t all = images * v.windows;
-    if (const mt_status s = unroll(call, v, size, x->data + i * v.c * v.h * v.w * size,
-                                   column, images, false))
-      return s;
-    // dy (images, K, windows) -> (K, images, windows)
-    mt_view src{}, dst{};
-    src.dtype = dst.dtype = dy->dtype;
-    src.ndim = dst.ndim = 3;
-    src.data = dy->data + i * v.k * v.windows * size, dst.data = turned;
-    const int64_t shape[3] = {v.k, images, v.windows};
-    const int64_t from[3] = {v.windows, v.k * v.windows, 1},
-                  to[3] = {all, v.windows, 1};
-    for (int d = 0; d < 3; d++)
-      src.shape[d] = dst.shape[d] = shape[d], src.stride[d] = from[d],
-      dst.stride[d] = to[d];
-    const mt_view *const in[1] = {&src};
-    mt_view *const out[1] = {&dst};
-    mt_call copy = *call;
-    copy.nin = copy.nout = 1, copy.in = in, copy.out = out;
-    if (const mt_status s = cuda_copy(&copy)) return s;
-    product p{};
-    p.dtype = x->dtype;
-    p.m = v.k, p.n = v.depth, p.k = all, p.count = 1;
-    p.a = turned, p.ars = all, p.acs = 1;
-    p.b = column, p.brs = 1, p.bcs = all;
-    if (all == 1) p.bcs = 1;
-    p.c = dw->data, p.crs = v.depth, p.accumulate = i > 0;
-    if (const mt_status s = run_product(call, p, call->scratch)) return s;
-  }
-  return MT_OK;
+size_t scratch_of(const mt_call *call, const task &t) {
+  size_t most = 0;
+  if (numel(call->out[0]) == 0 || is_void(t)) return 0;
+  std::lock_guard<std::mutex> hold(lock);
+  for (const way &w : choice_for(call, t.v)->ways) most = std::max(most, w.total);
+  return most;
+}
+
+mt_status run_task(const mt_call *call, const task &t) {
+  mt_view *out = call->out[0];
+  if (numel(out) == 0) return MT_OK;
+  if (!is_void(t)) return run(call, t);
+  CUDA_TRY(cudaMemsetAsync(out->data, 0, size_t(numel(out) * dtype_size(out->dtype)),
+                           stream_of(call)));
+  return t.data.bias ? add_bias(call, out, call->in[2]) : MT_OK;
+}
+
+// ---- entries ----------------------------------------------------------------------------
+
+task forward_task(const mt_call *call) { // in: x, w, bias
+  return make_task(pass::forward, call->in[0], call->in[1], call->out[0], call->in[2],
+                   call->attr);
+}
+task input_task(const mt_call *call) { // in: w, dy; attr: size and forward's
+  return make_task(pass::input, call->out[0], call->in[0], call->in[1], nullptr,
+                   call->attr + 1);
+}
+task weight_task(const mt_call *call) { // in: x, dy; attr: kernel and forward's
+  return make_task(pass::weight, call->in[0], call->out[0], call->in[1], nullptr,
+                   call->attr + 1);
+}
+
+template <task (*make)(const mt_call *)> mt_status run_op(const mt_call *call) {
+  return run_task(call, make(call));
+}
+template <task (*make)(const mt_call *)> size_t op_scratch(const mt_call *call) {
+  return scratch_of(call, make(call));
 }
 
 } // namespace
 
-CUDA_ENTRY(conv2d) = {run_forward, forward_scratch, MT_FLOAT_MASK, 7};
-CUDA_ENTRY(conv2d_backward_input) = {run_input, input_scratch, MT_FLOAT_MASK, 3};
-CUDA_ENTRY(conv2d_backward_weight) = {run_weight, weight_scratch, MT_FLOAT_MASK, 3};
+CUDA_ENTRY(conv2d) = {run_op<forward_task>, op_scratch<forward_task>, MT_FLOAT_MASK,
+                      1u << 2 | MT_KEEPS_CHANNELS_LAST};
+CUDA_ENTRY(conv2d_backward_input) = {run_op<input_task>, op_scratch<input_task>,
+                                     MT_FLOAT_MASK, MT_KEEPS_CHANNELS_LAST};
+CUDA_ENTRY(conv2d_backward_weight) = {run_op<weight_task>, op_scratch<weight_task>,
+                                      MT_FLOAT_MASK, 0};

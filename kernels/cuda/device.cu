@@ -7,6 +7,7 @@
 #include <system_error>
 #include <thread>
 #include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -388,6 +389,7 @@ const mt_device_api cuda_device_api = {
     stream_synchronize, device_synchronize, event_create,
     event_destroy,      event_record,       event_wait,
     event_done,         event_synchronize,  event_elapsed,
+    cudnn_version,
 };
 
 void *cuda_raw_alloc(int device, size_t bytes) {

@@ -1,5 +1,6 @@
 // kernels/cuda/pool.cu -- 2-d pooling of contiguous (..., H, W): a thread an output
-// element; backward a thread an input element, which looks for the windows it lies in.
+// element. Backward of the mean: a thread an input element, which looks for the windows it
+// lies in; of the maximum: planes in shared memory, to which windows are added in order.
 #include "kernels/cuda/positions.cuh"
 
 namespace {
@@ -7,7 +8,22 @@ namespace {
 struct pool {
   int64_t planes, h, w, oh, ow;
   int kh, kw, sh, sw, ph, pw, dh, dw;
+  bool small; // indices of all elements fit 31 bits
+  divider by_h, by_w, by_oh, by_ow;
 };
+
+// e as (plane, row, column).
+struct spot {
+  int64_t plane, row, column;
+};
+
+__device__ inline spot spot_of(int64_t e, int64_t height, int64_t width, bool small,
+                               divider by_height, divider by_width) {
+  if (!small) return {e / width / height, e / width % height, e % width};
+  const uint32_t rest = divide(uint32_t(e), by_width);
+  const uint32_t plane = divide(rest, by_height);
+  return {plane, rest - plane * by_height.d, uint32_t(e) - rest * by_width.d};
+}
 
 int64_t first_of(const mt_attr *a) { return a->i[0]; }
 int64_t second_of(const mt_attr *a) { return a->n == 1 ? a->i[0] : a->i[1]; }
@@ -25,6 +41,11 @@ pool make_pool(const mt_view *x, const mt_view *y, const mt_attr *attr, bool dil
   p.ph = int(first_of(&attr[2])), p.pw = int(second_of(&attr[2]));
   p.dh = p.dw = 1;
   if (dilated) p.dh = int(first_of(&attr[3])), p.dw = int(second_of(&attr[3]));
+  p.small = numel(x) < INT32_MAX && numel(y) < INT32_MAX;
+  if (p.small && numel(x) > 0 && numel(y) > 0) {
+    p.by_h = make_divider(p.h), p.by_w = make_divider(p.w);
+    p.by_oh = make_divider(p.oh), p.by_ow = make_divider(p.ow);
+  }
   return p;
 }
 
@@ -34,7 +55,7 @@ __global__ void __launch_bounds__(256)
   using T = compute_t<S>;
   const int64_t all = p.planes * p.oh * p.ow, step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t j = e % p.ow, i = e / p.ow % p.oh, n = e / p.ow / p.oh;
+    const auto [n, i, j] = spot_of(e, p.oh, p.ow, p.small, p.by_oh, p.by_ow);
     const S *plane = x + n * p.h * p.w;
     int64_t at = -1;
     T best = T(0);
@@ -71,36 +92,55 @@ mt_status run_max(const mt_call *call) {
   });
 }
 
-// A plane a block: masks of any kind are allowed, so each window is one addition, and
-// those of one plane are made in order by the thread that owns the target. Targets are
-// owned by index modulo the block's threads.
-template <class S>
+// Masks of any kind are allowed: several windows may name one element. A block takes a few
+// planes, sums them in shared memory (if one plane fits), and the windows in batches of
+// its threads. In a round, of the windows whose targets share a slot the first one adds;
+// where windows do not overlap one round serves, and the order is always the same.
+constexpr int slots = 1024, planes_bytes = 24 << 10;
+
+template <class S, bool held>
 __global__ void __launch_bounds__(256)
     max_pool2d_backward_kernel(S *dx, const S *dy, positions q, int64_t planes,
-                               int64_t size, int64_t windows) {
+                               int64_t size, int64_t windows, int at_once) {
   using T = compute_t<S>;
-  __shared__ int64_t at[256];
-  __shared__ T g[256];
-  for (int64_t n = blockIdx.x; n < planes; n += gridDim.x) {
-    S *plane = dx + n * size;
-    for (int64_t i = threadIdx.x; i < size; i += blockDim.x)
-      plane[i] = store_as<S>(T(0));
-    for (int64_t from = 0; from < windows; from += blockDim.x) {
-      const int64_t i = from + threadIdx.x;
-      __syncthreads();
-      at[threadIdx.x] = i < windows ? position_at(q, n * windows + i) : -1;
-      g[threadIdx.x] = i < windows ? load_as<T>(dy[n * windows + i]) : T(0);
-      __syncthreads();
-      const int64_t mine = at[threadIdx.x];
-      bool first = mine >= 0;
-      for (int k = int(threadIdx.x) - 1; k >= 0 && first; k--) first = at[k] != mine;
-      if (!first) continue;
-      T sum = load_as<T>(plane[mine]);
-      for (int k = int(threadIdx.x); k < int(blockDim.x); k++)
-        if (at[k] == mine) sum += g[k];
-      plane[mine] = store_as<S>(sum);
+  __shared__ T sum[held ? planes_bytes / sizeof(T) : 1];
+  __shared__ int first[slots];
+  const int thread = int(threadIdx.x);
+  for (int i = thread; i < slots; i += int(blockDim.x)) first[i] = INT_MAX;
+  for (int64_t n = int64_t(blockIdx.x) * at_once; n < planes;
+       n += int64_t(gridDim.x) * at_once) {
+    const int64_t here = n + at_once < planes ? at_once : planes - n;
+    S *out = dx + n * size;
+    for (int64_t i = thread; i < here * size; i += blockDim.x)
+      if constexpr (held)
+        sum[i] = T(0);
+      else
+        out[i] = store_as<S>(T(0));
+    for (int64_t from = 0; from < here * windows; from += blockDim.x) {
+      const int64_t i = from + thread;
+      int64_t at = i < here * windows ? position_at(q, n * windows + i) : -1;
+      const T g = at >= 0 ? load_as<T>(dy[n * windows + i]) : T(0);
+      if (at >= 0 && here > 1) at += i / windows * size;
+      int *slot = &first[at >= 0 ? at % slots : 0];
+      while (__syncthreads_or(at >= 0)) {
+        if (at >= 0) atomicMin(slot, thread);
+        __syncthreads();
+        const bool mine = at >= 0 && *slot == thread;
+        if (mine) {
+          if constexpr (held)
+            sum[at] += g;
+          else
+            out[at] = store_as<S>(load_as<T>(out[at]) + g);
+        }
+        __syncthreads();
+        if (mine) *slot = INT_MAX, at = -1;
+      }
     }
-    __syncthreads();
+    if constexpr (held) {
+      for (int64_t i = thread; i < here * size; i += blockDim.x)
+        out[i] = store_as<S>(sum[i]);
+      __syncthreads();
+    }
   }
 }
 
@@ -112,10 +152,17 @@ mt_status run_max_backward(const mt_call *call) {
   const int64_t planes = numel(dx) / size;
   return with_float(dy->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
-    max_pool2d_backward_kernel<S>
-        <<<unsigned(planes < 65535 ? planes : 65535), 256, 0, stream_of(call)>>>(
-            reinterpret_cast<S *>(dx->data), reinterpret_cast<const S *>(dy->data),
-            positions_of(call, mask, size, false), planes, size, windows);
+    // enough windows for the threads, planes that fit, and blocks for the device
+    const int64_t fit = planes_bytes / int64_t(sizeof(compute_t<S>)) / size;
+    int64_t at_once = std::min((1023 + windows) / std::max<int64_t>(windows, 1), fit);
+    const int64_t blocks = multiprocessors(call->device) * int64_t(8);
+    at_once = std::max<int64_t>(1, std::min(at_once, (planes + blocks - 1) / blocks));
+    const int64_t grid = std::min(blocks, (planes + at_once - 1) / at_once);
+    const auto kernel = fit > 0 ? max_pool2d_backward_kernel<S, true>
+                                : max_pool2d_backward_kernel<S, false>;
+    kernel<<<unsigned(grid), 256, 0, stream_of(call)>>>(
+        reinterpret_cast<S *>(dx->data), reinterpret_cast<const S *>(dy->data),
+        positions_of(call, mask, size, false), planes, size, windows, int(at_once));
     return launched();
   });
 }
@@ -125,7 +172,7 @@ __global__ void __launch_bounds__(256) avg_pool2d_kernel(S *y, const S *x, pool 
   using T = compute_t<S>;
   const int64_t all = p.planes * p.oh * p.ow, step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t j = e % p.ow, i = e / p.ow % p.oh, n = e / p.ow / p.oh;
+    const auto [n, i, j] = spot_of(e, p.oh, p.ow, p.small, p.by_oh, p.by_ow);
     const S *plane = x + n * p.h * p.w;
     T sum = 0;
     for (int u = 0; u < p.kh; u++) {
@@ -147,7 +194,7 @@ __global__ void __launch_bounds__(256)
   const int64_t all = p.planes * p.h * p.w, step = int64_t(gridDim.x) * blockDim.x;
   const T area = T(p.kh * p.kw);
   for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
-    const int64_t c = e % p.w, r = e / p.w % p.h, n = e / p.w / p.h;
+    const auto [n, r, c] = spot_of(e, p.h, p.w, p.small, p.by_h, p.by_w);
     const S *plane = dy + n * p.oh * p.ow;
     // windows i with i * sh <= r + ph < i * sh + kh
     const int64_t rp = r + p.ph, cp = c + p.pw;

@@ -6,9 +6,10 @@
 ---@field optim table
 ---@field data table
 ---@field cuda table
+---@field backends table
 ---@field Tensor table
 ---@field _VERSION string
-local mt = { nn = {}, optim = {}, data = {}, cuda = {} }
+local mt = { nn = {}, optim = {}, data = {}, cuda = {}, backends = {} }
 
 ---@class mytensor.Tensor
 ---@field grad mytensor.Tensor?
@@ -31,6 +32,7 @@ local Stream = {}
 ---@class mytensor.Event
 local Event = {}
 
+mt.backends.cudnn = {}
 mt.nn.init = {}
 mt.nn.utils = {}
 mt.utils = {}
@@ -2808,6 +2810,16 @@ function mt.zeros(...) end
 ---@param opts any
 ---@return any
 function mt.zeros_like(x, opts) end
+
+--- `mt.backends.cudnn.is_available()`
+--- gives boolean; with false comes the reason. Convolutions on a GPU use cuDNN where it is found and faster than our own kernels, unless mt.backends.cudnn.enabled, a field that can be assigned, is false
+---@return any
+function mt.backends.cudnn.is_available() end
+
+--- `mt.backends.cudnn.version()`
+--- gives integer; as cuDNN counts: 91900 is 9.19.0. Without it nil and the reason
+---@return any
+function mt.backends.cudnn.version() end
 
 --- `mt.cuda.Event([{timing=}])`
 --- gives event; a mark on the current GPU; with timing the time between two of them can be told

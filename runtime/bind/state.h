@@ -135,6 +135,8 @@ void mtl_note_pinned(mt_tensor *t, mt_device gpu);
 
 /* Stream and Event of mt.cuda (stream.c); stack: mt.cuda */
 void mtl_open_streams(lua_State *L);
+/* cuDNN's version as text, or why it cannot be used (backends.c). */
+void mtl_push_cudnn(lua_State *L);
 /* The GPU that the number or name at arg means; none: the current one. An error of
 ** mt.cuda.NAME where there is none (cuda.c). */
 mt_device mtl_check_gpu(lua_State *L, int arg, const char *name);

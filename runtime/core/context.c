@@ -13,6 +13,7 @@ void mt_context_init(mt_context *ctx) {
   ctx->default_dtype = MT_F32;
   ctx->default_device = (mt_device){MT_CPU, 0};
   ctx->grad_enabled = true;
+  ctx->cudnn = true;
 }
 
 static int threads; /* 0: not asked yet */

@@ -17,6 +17,7 @@ struct mt_context {
   bool grad_enabled;
   bool anomaly;       /* mt.detect_anomaly: name the op whose gradient is NaN */
   bool deterministic; /* mt.set_deterministic */
+  bool cudnn;         /* mt.backends.cudnn.enabled */
   int precision;      /* of float32 products: 0 float32, 1 TF32, 2 bfloat16 */
   uint64_t seed;
   uint64_t position;         /* Philox position of the next call that draws */

@@ -122,13 +122,12 @@ static void expand_input(run *r, int i, int ndim, const int64_t *shape) {
 
 static bool is_elementwise(const mt_opinfo *op) { return op->kind <= MT_KIND_TERNARY; }
 
-static mt_status broadcast_inputs(run *r, int *ndim, int64_t *shape) {
+static mt_status result_shape(run *r, int *ndim, int64_t *shape) {
   *ndim = 0;
   for (int i = 0; i < r->nin; i++) {
     const mt_status status = mt_broadcast(ndim, shape, r->in[i]);
     if (status != MT_OK) return mt_fail_arg(status, i + 1, "%s", mt_last_error()->text);
   }
-  for (int i = 0; i < r->nin; i++) expand_input(r, i, *ndim, shape);
   return MT_OK;
 }
 
@@ -202,7 +201,7 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
   }
   if (!(entry->dtypes >> main_dtype & 1u)) MT_TRY(widen(r, entry, main_dtype));
   if (entry->contiguous)
-    for (int i = 0; i < r->nin && i < 32; i++)
+    for (int i = 0; i < r->nin && i < 31; i++)
       if (r->in[i] && (entry->contiguous >> i & 1u)) MT_TRY(contiguous_input(r, i));
   mt_fault local, *fault = mt_fault_word(r->ctx, r->device, &local);
   if (!fault) return mt_fail(MT_EDEVICE, "%s", r->backend->device->error_text());
@@ -221,7 +220,8 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                   .num_threads = mt_get_num_threads(),
                   .interrupt = &r->ctx->interrupt,
                   .precision = r->ctx->precision,
-                  .deterministic = r->ctx->deterministic};
+                  .deterministic = r->ctx->deterministic,
+                  .cudnn = r->ctx->cudnn};
   if (entry->scratch)
     MT_TRY(mt_scratch_alloc(r->ctx, r->device, entry->scratch(&call), &call));
   mt_status status =
@@ -270,7 +270,8 @@ static mt_status check_target(const mt_tensor *x, const mt_view *result,
 /* Give the kernel something to write to for result i, of result's shape and of dtype: x
 ** itself, or a new tensor. */
 static mt_status prepare_output(run *r, int i, const mt_view *result, mt_dtype dtype,
-                                mt_tensor *x, mt_tensor *const *in) {
+                                bool channels_last, mt_tensor *x,
+                                mt_tensor *const *in) {
   r->nout = i + 1;
   if (x) {
     MT_TRY(check_target(x, result, dtype));
@@ -278,7 +279,7 @@ static mt_status prepare_output(run *r, int i, const mt_view *result, mt_dtype d
   }
   if (!r->target[i])
     MT_TRY(
-        mt_empty(r->ctx, dtype, r->device, result->ndim, result->shape, &r->target[i]));
+        mt_plan_result(r->ctx, dtype, r->device, result, channels_last, &r->target[i]));
   r->out[i] = &r->target[i]->v;
   return MT_OK;
 }
@@ -298,16 +299,36 @@ static mt_status deliver(run *r, mt_tensor **out) {
   return MT_OK;
 }
 
+/* The first input of the result's shape decides (plan.h). */
+static bool follows_channels_last(const run *r, int ndim, const int64_t *shape) {
+  if (ndim != 4 || r->device.kind == MT_CPU) return false;
+  for (int i = 0; i < r->nin; i++) {
+    const mt_view *v = r->in[i];
+    if (v && v->ndim == 4 && !memcmp(v->shape, shape, 4 * sizeof *shape))
+      return mt_is_channels_last(v);
+  }
+  return false;
+}
+
+static bool any_channels_last(const run *r) {
+  for (int i = 0; i < r->nin; i++)
+    if (r->in[i] && mt_is_channels_last(r->in[i])) return true;
+  return false;
+}
+
 static mt_status elementwise(run *r, mt_tensor *const *in, const mt_attr *attr,
                              mt_tensor **out) {
   mt_view result;
   mt_dtype dtype;
   MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &dtype));
   for (int i = 0; i < r->nin; i++) MT_TRY(convert_input(r, i, dtype));
-  MT_TRY(broadcast_inputs(r, &result.ndim, result.shape));
+  MT_TRY(result_shape(r, &result.ndim, result.shape));
+  const bool channels_last = follows_channels_last(r, result.ndim, result.shape);
+  for (int i = 0; i < r->nin; i++) expand_input(r, i, result.ndim, result.shape);
   const bool boolean =
       r->op->kind == MT_KIND_PREDICATE || r->op->kind == MT_KIND_COMPARE;
-  MT_TRY(prepare_output(r, 0, &result, boolean ? MT_BOOL : dtype, out[0], in));
+  MT_TRY(prepare_output(r, 0, &result, boolean ? MT_BOOL : dtype, channels_last, out[0],
+                        in));
   const mt_entry *entry = r->backend->forward[r->op->op];
   if (!entry)
     return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,
@@ -362,9 +383,12 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
   for (int i = 0; i < r->nin; i++)
     if (r->in[i] && !(i < 32 && (plan.keep_dtype >> i & 1u)))
       MT_TRY(convert_input(r, i, plan.dtype));
+  const bool channels_last =
+      entry->contiguous & MT_KEEPS_CHANNELS_LAST && any_channels_last(r);
   for (int i = 0; i < plan.nout; i++) {
     if (plan.unwanted >> i & 1u) continue;
-    MT_TRY(prepare_output(r, i, &plan.out[i], plan.out[i].dtype, out[i], in));
+    MT_TRY(prepare_output(r, i, &plan.out[i], plan.out[i].dtype, channels_last, out[i],
+                          in));
   }
   for (int i = 0; plan.broadcast && i < r->nin; i++)
     expand_input(r, i, plan.out[0].ndim, plan.out[0].shape);
@@ -415,6 +439,7 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   r.backend = mt_backend_of(r.device);
   mt_status status = r.backend ? MT_OK : MT_EDEVICE;
   if (r.device.kind != MT_CPU) mt_note_streams(ctx, nin, in, 0, NULL);
+  const bool channels_last = r.device.kind != MT_CPU && mt_is_channels_last(g);
   for (int i = 1; i < nin && status == MT_OK; i++) {
     if (!in[i]) continue;
     status = convert_input(&r, i, g->dtype);
@@ -423,7 +448,7 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   for (int i = 0; i < info->nin && status == MT_OK; i++) {
     r.nout = i + 1;
     if (!needs[i]) continue;
-    status = mt_empty(ctx, g->dtype, r.device, g->ndim, g->shape, &r.target[i]);
+    status = mt_plan_result(ctx, g->dtype, r.device, g, channels_last, &r.target[i]);
     if (status != MT_OK) break;
     r.out[i] = &r.target[i]->v;
   }

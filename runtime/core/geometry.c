@@ -24,6 +24,22 @@ bool mt_is_contiguous(const mt_view *v) {
   return true;
 }
 
+void mt_channels_last_strides(const int64_t *shape, int64_t *stride) {
+  stride[1] = 1;
+  stride[3] = shape[1];
+  stride[2] = stride[3] * shape[3];
+  stride[0] = stride[2] * shape[2];
+}
+
+bool mt_is_channels_last(const mt_view *v) {
+  int64_t stride[4];
+  if (v->ndim != 4 || v->stride[1] != 1 || mt_is_contiguous(v)) return false;
+  mt_channels_last_strides(v->shape, stride);
+  for (int d = 0; d < 4; d++)
+    if (v->shape[d] != 1 && v->stride[d] != stride[d]) return false;
+  return true;
+}
+
 bool mt_same_shape(const mt_view *a, const mt_view *b) {
   if (a->ndim != b->ndim) return false;
   for (int d = 0; d < a->ndim; d++)

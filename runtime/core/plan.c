@@ -93,6 +93,14 @@ mt_status mt_plan_device(const mt_opinfo *op, int nin, mt_tensor *const *in,
 
 static int kind_of(mt_dtype d) { return d == MT_BOOL ? 0 : MT_IS_INT(d) ? 1 : 2; }
 
+mt_status mt_plan_result(mt_context *ctx, mt_dtype dtype, mt_device device,
+                         const mt_view *v, bool channels_last, mt_tensor **out) {
+  MT_TRY(mt_empty(ctx, dtype, device, v->ndim, v->shape, out));
+  if (channels_last && v->ndim == 4)
+    mt_channels_last_strides(v->shape, (*out)->v.stride);
+  return MT_OK;
+}
+
 bool mt_plan_may_store(mt_dtype from, mt_dtype to) {
   return kind_of(from) <= kind_of(to);
 }

@@ -24,6 +24,13 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
                     const mt_attr *attr, mt_tensor **out,
                     mt_status *status /* [out] */);
 
+/* A new tensor of v's shape; channels_last: 4 dims lie as (N, H, W, C). So do, on a GPU,
+** the results of elementwise ops on inputs that do, and of convolutions: a network's
+** tensors then stay as its convolutions like them best. The CPU's are contiguous. */
+mt_status mt_plan_result(mt_context *ctx, mt_dtype dtype, mt_device device,
+                         const mt_view *v, bool channels_last,
+                         mt_tensor **out /* [out] */);
+
 /* dst = src on one device: equal shapes, any strides and dtypes. */
 mt_status mt_copy_view(mt_context *ctx, mt_device device, const mt_view *src,
                        const mt_view *dst);

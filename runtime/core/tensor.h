@@ -84,9 +84,12 @@ mt_status mt_device_parse(const char *name, mt_device *d /* [out] */);
 
 int64_t mt_numel(const mt_view *v);
 bool mt_is_contiguous(const mt_view *v);
+/* Do the elements of (N, C, H, W) lie as (N, H, W, C), and not contiguous as well? */
+bool mt_is_channels_last(const mt_view *v);
 bool mt_same_shape(const mt_view *a, const mt_view *b);
 /* Row-major strides of a shape. */
 void mt_default_strides(int ndim, const int64_t *shape, int64_t *stride /* [out] */);
+void mt_channels_last_strides(const int64_t *shape, int64_t *stride /* [out] */);
 /* The product of sizes. MT_ESHAPE: a negative size, or more than INT64_MAX bytes. */
 mt_status mt_shape_numel(int ndim, const int64_t *shape, size_t element_bytes,
                          int64_t *numel /* [out] */);

@@ -78,7 +78,8 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
   mt_guard_name(op->name);
   mt_tensor *y = out[0];
   if (!y) {
-    *status = mt_empty(ctx, dtype, device, x->v.ndim, x->v.shape, &y);
+    *status = mt_plan_result(ctx, dtype, device, &x->v,
+                             device.kind != MT_CPU && mt_is_channels_last(&x->v), &y);
     if (*status != MT_OK) return true;
   }
   mt_view *const target = &y->v;

@@ -67,9 +67,15 @@ local function product(m, n, k, kind, batch)
   end
 end
 
+-- (N, C, H, W) in the order (N, H, W, C), as PyTorch's channels_last.
+local function channels_last(t)
+  return t:permute(1, 3, 4, 2):contiguous():permute(1, 4, 2, 3)
+end
+
 local function conv_args(N, C, H, K, k, stride, pad, kind)
   local dtype = use_kind(kind)
   local x, w = mt.randn(N, C, H, H):to(dtype), (mt.randn(K, C, k, k) * 0.05):to(dtype)
+  if kind == "bf16" then x, w = channels_last(x), channels_last(w) end
   return x, w, { stride = stride, padding = pad }
 end
 
@@ -80,7 +86,9 @@ local function conv(...)
     return function() return mt.conv2d(x, w, nil, opts) end
   end, function()
     local x, w, opts = conv_args(table.unpack(args))
-    local dy = mt.ones_like(mt.conv2d(x, w, nil, opts))
+    local y = mt.conv2d(x, w, nil, opts)
+    local dy = mt.ones_like(y)
+    if y:stride()[2] == 1 then dy = channels_last(dy) end
     x:requires_grad_()
     w:requires_grad_()
     return function()

@@ -149,6 +149,7 @@ local OWNERS = {
   { "Tensor static", "mt.Tensor" }, { "mt.nn", "Forward and backward by hand: mt.nn" },
   { "mt.cuda", "mt.cuda" }, { "mt.cuda.Stream", "mt.cuda.Stream" },
   { "mt.cuda.Event", "mt.cuda.Event" },
+  { "mt.backends.cudnn", "mt.backends.cudnn" },
 }
 
 local function c_section(add, owner, title)
@@ -268,4 +269,5 @@ local missing = check(mt, "mt.")
 missing = check(mt.Tensor, "Tensor:") or missing
 missing = check(mt.nn, "mt.nn.") or missing
 missing = check(mt.cuda, "mt.cuda.") or missing
+missing = check(mt.backends.cudnn, "mt.backends.cudnn.") or missing
 if missing then os.exit(1, true) end

@@ -1,0 +1,43 @@
+// kernels/cuda/conv.cuh -- what the ways to compute a convolution share: its geometry.
+#ifndef MT_CUDA_CONV_CUH
+#define MT_CUDA_CONV_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+enum class pass : int32_t { forward, input, weight }; // y, dx or dw is wanted
+
+// x (N, C, H, W), w (K, C / groups, KH, KW), y (N, K, OH, OW); strides in elements. Plain
+// numbers without gaps: compared and hashed as bytes.
+struct conv {
+  int64_t n, c, h, w, k, cg, oh, ow; // c of all groups, cg of one
+  int64_t kh, kw, sh, sw, ph, pw, dh, dw, groups;
+  int64_t xs[4], ws[4], ys[4];
+  pass what;
+  int32_t dtype;
+  int32_t aligned, unused; // bits 0, 1, 2: x, w, y begin at a multiple of 16 bytes
+
+  int64_t kg() const { return k / groups; }
+  int64_t depth() const { return cg * kh * kw; }
+  int64_t windows() const { return oh * ow; }
+  double work() const { return double(n) * double(k * windows()) * double(depth()); }
+  void shape_x(int64_t *s) const { s[0] = n, s[1] = c, s[2] = h, s[3] = w; }
+  void shape_w(int64_t *s) const { s[0] = k, s[1] = cg, s[2] = kh, s[3] = kw; }
+  void shape_y(int64_t *s) const { s[0] = n, s[1] = k, s[2] = oh, s[3] = ow; }
+};
+
+// The one that `what` names is written, the others are read. bias: of forward, or NULL.
+struct conv_data {
+  const void *x, *w, *y, *bias;
+};
+
+// ---- conv_direct.cu: each element a loop of its own; any size, any strides
+mt_status run_direct(const mt_call *call, const conv &v, const conv_data &d);
+
+// ---- conv_gemm.cu: tiles of a product whose second matrix, the unrolled windows, is
+// gathered piece by piece into shared memory
+bool gemm_serves(const mt_call *call, const conv &v);
+size_t gemm_scratch(const mt_call *call, const conv &v); // bytes
+mt_status run_gemm(const mt_call *call, const conv &v, const conv_data &d,
+                   void *scratch);
+
+#endif
