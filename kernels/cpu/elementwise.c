@@ -53,8 +53,11 @@ static int cheaper_power(const mt_view *b) {
 static mt_status elementwise_run(const mt_call *call) {
   const int op = call->op == MT_OP_pow ? cheaper_power(call->in[1]) : call->op;
   const int nin = op == call->op ? call->nin : 1;
-  const mt_row row = rows_of(call->in[0]->dtype)[op];
+  mt_row row = rows_of(call->in[0]->dtype)[op];
   if (row == NULL) return MT_EUNSUPPORTED;
+  const bool float32 = MT_IS_FLOAT(call->in[0]->dtype) && call->in[0]->dtype != MT_F64;
+  if (float32 && op == MT_OP_fmod) row = MT_ISA_PICK(mt_fmod_rows_of)->fmod;
+  if (float32 && op == MT_OP_remainder) row = MT_ISA_PICK(mt_fmod_rows_of)->remainder;
   switch (op) {
   case MT_OP_fmod:
   case MT_OP_remainder:

@@ -30,7 +30,7 @@ typedef enum mt_fold_kind {
 } mt_fold_kind;
 
 #define MT_FOLD_FIRST_FLOAT MT_FOLD_MOMENTS /* kinds from here on take floats only */
-#define MT_FOLD_COLUMNS     512             /* at most so many at once */
+#define MT_FOLD_COLUMNS     2048            /* at most so many at once */
 
 /* Take up n contiguous elements, `seen` having been taken up before. */
 typedef void (*mt_fold_row)(int64_t n, const void *x, int64_t seen, double p,

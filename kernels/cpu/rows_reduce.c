@@ -5,6 +5,12 @@
 
 #define NAME(name) MT_CAT(name##_, SUFFIX)
 #define ROW_BLOCK  1024 /* elements that two passes go over */
+#define SEARCH     64   /* elements looked at at once */
+
+/* Long rows are read at four places at once, which keeps more lines on their way than a
+** processor fetches by itself: elements of each place, and its least length. */
+#define PART         8
+#define STREAM_LEAST 1024
 
 #define T         float
 #define SUFFIX    f32

@@ -220,6 +220,13 @@ for _, name in ipairs { "relu", "exp", "sigmoid", "tanh", "gelu", "sum" } do
   end)
 end
 rows.fill = vector(function(x) return function() x:fill_(1.5) end end)
+rows.fmod = vector(function(x)
+  local y = mt.rand(LENGTH) + 0.1
+  return function() return x:fmod(y) end
+end)
+function rows.randperm()
+  return function() return mt.randperm(1 << 20) end
+end
 rows.randn = vector(function(x) return function() x:normal_() end end)
 rows.uniform = vector(function(x) return function() x:uniform_() end end)
 

@@ -76,3 +76,48 @@ describe("in float32", function()
     assert.equal("1 0 nan nan 0.5 0.5 1 0", texts(x:sigmoid()))
   end)
 end)
+
+describe("fmod and remainder in float32", function()
+  -- Lua's own fmod, in float64, is exact; so is its result in float32.
+  local function exact(a, b)
+    if b == 0 or a ~= a or b ~= b or math.abs(a) == math.huge then return 0 / 0 end
+    return math.fmod(a, b)
+  end
+
+  local function text(v) return v ~= v and "nan" or ("%a"):format(v) end
+
+  local function check(a, b)
+    local fmod, remainder = a:fmod(b):totable(), a:remainder(b):totable()
+    local x, y = a:totable(), b:totable()
+    for i = 1, #x do
+      local m = exact(x[i], y[i])
+      local where = ("%a, %a"):format(x[i], y[i])
+      assert.equal(text(m), text(fmod[i]), where)
+      if m ~= 0 and (m < 0) ~= (y[i] < 0) then
+        m = mt.tensor(m) + mt.tensor(y[i]) -- rounded once, in float32
+        m = m:item()
+      end
+      assert.equal(text(m), text(remainder[i]), where)
+    end
+  end
+
+  it("are exact for quotients of every size", function()
+    mt.manual_seed(4)
+    for _, most in ipairs { 3, 20, 28, 30, 60, 120 } do
+      local power = mt.full({ 4000 }, 2):pow(mt.randint(0, most, 4000))
+      check(mt.randn(4000) * power, mt.randn(4000))
+      check((mt.randn(4000) * 50):floor() * 0.5, mt.randint(1, 9, 4000) * 0.25)
+    end
+  end)
+
+  it("take zeros, infinities, NaN and denormals", function()
+    local inf, list, a, b = math.huge, nil, {}, {}
+    list = { 0.0, -0.0, 1, -1, inf, -inf, 0 / 0, 2 ^ -149, -2 ^ -130, 2.0 ^ 127, 0.1 }
+    for _, x in ipairs(list) do
+      for _, y in ipairs(list) do
+        a[#a + 1], b[#b + 1] = x, y
+      end
+    end
+    check(mt.tensor(a), mt.tensor(b))
+  end)
+end)
