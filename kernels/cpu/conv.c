@@ -31,10 +31,6 @@ typedef struct conv {
   int64_t own_bytes, joff_bytes, block_bytes, image_bytes, product_bytes;
 } conv;
 
-static inline int64_t first_of(const mt_attr *a) { return a->i[0]; }
-static inline int64_t second_of(const mt_attr *a) {
-  return a->n == 1 ? a->i[0] : a->i[1];
-}
 static inline int64_t line(int64_t bytes) { return mt_round_up(bytes, 64); }
 static inline bool is_padded(const conv *v) { return v->ph > 0 || v->pw > 0; }
 
@@ -50,10 +46,10 @@ static conv make_conv(const mt_call *call, const mt_view *x, const mt_view *w,
             .k = w->shape[0] / attr[3].i[0],
             .h = x->shape[2],
             .w = x->shape[3],
-            .ph = first_of(&attr[1]),
-            .pw = second_of(&attr[1]),
-            .sh = first_of(&attr[0]),
-            .sw = second_of(&attr[0]),
+            .ph = mt_first(&attr[1]),
+            .pw = mt_second(&attr[1]),
+            .sh = mt_first(&attr[0]),
+            .sw = mt_second(&attr[0]),
             .ow = y->shape[3],
             .depth = w->shape[1] * w->shape[2] * w->shape[3],
             .positions = y->shape[2] * y->shape[3],
@@ -92,7 +88,7 @@ static size_t lay_out(conv *v, int64_t weight_bytes, int64_t sums_bytes, char *b
 
 /* Where the elements of a window lie, from its first one. */
 static void fill_depth(const conv *v, const mt_view *w, const mt_attr *dilation) {
-  const int64_t dh = first_of(dilation), dw = second_of(dilation);
+  const int64_t dh = mt_first(dilation), dw = mt_second(dilation);
   int64_t at = 0;
   for (int64_t c = 0; c < w->shape[1]; c++)
     for (int64_t i = 0; i < w->shape[2]; i++)
@@ -249,6 +245,9 @@ static void forward_task(const conv *v, int64_t task, char *own) {
 
 static size_t conv2d_scratch(const mt_call *call) {
   size_t bytes = 0;
+  mt_conv d;
+  if (mt_cpu_numel(call->out[0]) > 0 && mt_conv_direct_forward(call, &d))
+    return mt_conv_direct_scratch(&d, call->num_threads);
   if (mt_cpu_numel(call->out[0]) > 0) plan_forward(call, NULL, &bytes);
   return bytes;
 }
@@ -256,6 +255,11 @@ static size_t conv2d_scratch(const mt_call *call) {
 static mt_status conv2d_kernel(const mt_call *call) {
   if (mt_cpu_numel(call->out[0]) == 0) return MT_OK;
   size_t bytes;
+  mt_conv d;
+  if (mt_conv_direct_forward(call, &d)) {
+    mt_conv_direct_run(&d, call->scratch, call->num_threads);
+    return MT_OK;
+  }
   const conv v = plan_forward(call, call->scratch, &bytes);
   fill_depth(&v, call->in[1], &call->attr[2]);
   pack_weights(&v, call->in[1]->data, v.k, v.depth, v.k * v.depth, v.depth, 1);
@@ -316,6 +320,9 @@ static void input_task(const conv *v, int64_t task, char *own) {
 
 static size_t conv2d_backward_input_scratch(const mt_call *call) {
   size_t bytes = 0;
+  mt_conv d;
+  if (mt_cpu_numel(call->out[0]) > 0 && mt_conv_direct_input(call, &d))
+    return mt_conv_direct_scratch(&d, call->num_threads);
   if (mt_cpu_numel(call->out[0]) > 0 && call->in[0]->shape[0] > 0)
     plan_input(call, NULL, &bytes);
   return bytes;
@@ -329,6 +336,11 @@ static mt_status conv2d_backward_input_kernel(const mt_call *call) {
     return MT_OK;
   }
   size_t bytes;
+  mt_conv d;
+  if (mt_conv_direct_input(call, &d)) {
+    mt_conv_direct_run(&d, call->scratch, call->num_threads);
+    return MT_OK;
+  }
   const conv v = plan_input(call, call->scratch, &bytes);
   fill_depth(&v, w, &call->attr[3]);
   pack_weights(&v, w->data, v.depth, v.k, v.k * v.depth, 1, v.depth);

@@ -40,6 +40,24 @@ typedef struct mt_block {
   int fetch; /* B is larger than the second-level cache */
 } mt_block;
 
+/* Rows of images of y from images of x that have room for windows at every position:
+** y[k][r][j] = bias[k] + sum over p of a[k][p] * x[r * xrow + j + koff[p]]. Strides in
+** elements. */
+typedef struct mt_direct {
+  int64_t filters, depth, rows;
+  int64_t width; /* of y: at least nr / 2 */
+  const void
+      *a; /* ceil(filters / mr) panels of filters in equal parts, each depth x mr */
+  int64_t anext;
+  const int64_t *koff;
+  const void *x;
+  int64_t xrow;
+  void *y;
+  int64_t plane;    /* from an image of y to the next */
+  const void *bias; /* NULL: none */
+  int accumulate;   /* y too */
+} mt_direct;
+
 /* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each
 ** k x mr; packed B: panels of nr columns, each k x nr, on 64 bytes; the last panel is
 ** filled with zeros. */
@@ -69,6 +87,7 @@ typedef struct mt_gemm_isa {
                          const int64_t *koff, void *dst);
   void (*add_windows)(int64_t k, int64_t n, const void *m, int64_t ld, void *x,
                       const int64_t *koff, const int64_t *joff);
+  void (*direct_rows)(const mt_direct *g);
 } mt_gemm_isa;
 
 typedef struct mt_gemm_pair {
@@ -100,6 +119,32 @@ typedef struct mt_gemm {
 size_t mt_gemm_scratch(const mt_gemm *g, int threads);
 /* The result does not depend on threads. scratch is 64-byte aligned. */
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads);
+
+/* A convolution with stride 1, as mt_conv_direct_run does it; weights may lie in any
+** order. Element (k, c, i, j) of group g's is at w[g * wg + k * wk + c * wc + i * wi + j]
+** or, with flip, at the same place of the window turned by 180 degrees. */
+typedef struct mt_conv {
+  mt_dtype dtype;
+  int64_t n, groups, c, k; /* channels and filters of a group */
+  int64_t h, w, ph, pw, kh, kw, dh, dw, oh, ow;
+  const void *x, *weight, *bias;
+  void *y;
+  int64_t wg, wk, wc;
+  bool flip;
+} mt_conv;
+
+/* conv2d and conv2d_backward_input as such: false where it is none, or would be slow. The
+** answer does not depend on threads. */
+bool mt_conv_direct_forward(const mt_call *call, mt_conv *d /* [out] */);
+bool mt_conv_direct_input(const mt_call *call, mt_conv *d /* [out] */);
+size_t mt_conv_direct_scratch(const mt_conv *v, int threads);
+void mt_conv_direct_run(const mt_conv *v, void *scratch, int threads);
+
+/* Of a pair attribute. */
+static inline int64_t mt_first(const mt_attr *a) { return a->i[0]; }
+static inline int64_t mt_second(const mt_attr *a) {
+  return a->n == 1 ? a->i[0] : a->i[1];
+}
 
 static inline int64_t mt_round_up(int64_t x, int64_t to) {
   return (x + to - 1) / to * to;

@@ -23,6 +23,7 @@
 #define WORD   int32_t
 #define SUFFIX f32
 #include "kernels/cpu/gemm_block.inc"
+#include "kernels/cpu/gemm_direct.inc"
 #include "kernels/cpu/gemm_thin.inc"
 #undef T
 #undef WORD
@@ -32,12 +33,13 @@
 #define WORD   int64_t
 #define SUFFIX f64
 #include "kernels/cpu/gemm_block.inc"
+#include "kernels/cpu/gemm_direct.inc"
 #include "kernels/cpu/gemm_thin.inc"
 
 #define ENTRY(sfx)                                                                     \
   {                                                                                    \
     MR, nr_##sfx, pack_a_##sfx, pack_b_##sfx, block_##sfx, dots_##sfx, axpys_##sfx,    \
-        column_sums_##sfx, pack_windows_##sfx, pack_windows_t_##sfx, add_windows_##sfx \
+        column_sums_##sfx, pack_windows_##sfx, pack_windows_t_##sfx, add_windows_##sfx, direct_rows_##sfx \
   }
 
 const mt_gemm_pair MT_ISA_NAME(mt_gemm) = {ENTRY(f32), ENTRY(f64)};

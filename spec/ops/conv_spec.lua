@@ -1,0 +1,109 @@
+-- spec/ops/conv_spec.lua: convolutions larger than a vector and a block: exact, and the
+-- same for every number of threads.
+
+local mt = require "mytensor"
+
+-- N, channels, height, width, filters, kernel, padding, dilation, groups, stride
+local CASES = {
+  { 2, 3, 20, 28, 7, { 3, 3 }, { 1, 1 } }, { 2, 16, 12, 12, 32, { 5, 5 }, { 0, 0 } },
+  { 1, 1, 28, 28, 16, { 5, 5 }, { 0, 0 } }, { 3, 64, 9, 32, 13, { 3, 3 }, { 1, 1 } },
+  { 1, 40, 17, 24, 5, { 4, 5 }, { 3, 0 } }, { 1, 2, 9, 48, 3, { 3, 3 }, { 4, 4 } },
+  { 2, 6, 18, 40, 8, { 3, 3 }, { 2, 3 }, 2, 2 },
+  { 2, 4, 11, 57, 3, { 1, 1 }, { 0, 0 } }, { 1, 70, 8, 19, 4, { 3, 3 }, { 1, 1 } },
+  { 5, 8, 16, 16, 8, { 3, 3 }, { 1, 1 }, 1, 8 }, { 40, 3, 5, 16, 5, { 2, 3 }, { 0, 1 } },
+  { 2, 3, 33, 35, 9, { 3, 3 }, { 1, 1 }, 1, 1, 2 },
+}
+if os.getenv "MYTENSOR_GC_STRESS" == "1" then CASES = { CASES[1] } end
+
+-- Small whole numbers: sums of floats are exact.
+local function whole(...)
+  return mt.randint(-3, 3, { ... })
+end
+
+-- By the definition, in integers: the unrolled windows of each group times its filters.
+local function by_definition(x, w, padding, dilation, groups, stride)
+  local n, channels, filters = x:size(1), x:size(2), w:size(1)
+  local h, width = x:size(3), x:size(4)
+  local kh, kw = w:size(3), w:size(4)
+  local padded = mt.zeros({ n, channels, h + 2 * padding[1], width + 2 * padding[2] },
+                          { dtype = x:dtype() })
+  padded[{ {}, {}, { padding[1] + 1, padding[1] + h },
+           { padding[2] + 1, padding[2] + width } }] = x
+  local oh = (h + 2 * padding[1] - dilation * (kh - 1) - 1) // stride + 1
+  local ow = (width + 2 * padding[2] - dilation * (kw - 1) - 1) // stride + 1
+  local y = mt.zeros({ n, filters, oh, ow }, { dtype = x:dtype() })
+  for i = 1, kh do
+    for j = 1, kw do
+      local top, left = (i - 1) * dilation + 1, (j - 1) * dilation + 1
+      local part = padded[{ {}, {}, { top, top + (oh - 1) * stride },
+                            { left, left + (ow - 1) * stride } }]
+      part = part:unfold(3, 1, stride):squeeze(5):unfold(4, 1, stride):squeeze(5)
+      local per, out = channels // groups, filters // groups
+      for g = 1, groups do
+        local some = part:narrow(2, (g - 1) * per + 1, per):contiguous()
+          :view(n, per, oh * ow)
+        local weight = w:narrow(1, (g - 1) * out + 1, out):select(4, j):select(3, i)
+        local sum = weight:matmul(some):view(n, out, oh, ow)
+        y:narrow(2, (g - 1) * out + 1, out):add_(sum)
+      end
+    end
+  end
+  return y
+end
+
+local function options_of(case)
+  local padding, dilation = case[7], case[8] or 1
+  local groups, stride = case[9] or 1, case[10] or 1
+  return padding, dilation, groups, stride
+end
+
+describe("conv2d of larger images", function()
+  it("is exact for whole numbers, and so are its gradients", function()
+    mt.manual_seed(21)
+    for number, case in ipairs(CASES) do
+      local padding, dilation, groups, stride = options_of(case)
+      local x = whole(case[1], case[2], case[3], case[4])
+      local w = whole(case[5], case[2] // groups, case[6][1], case[6][2])
+      local b = whole(case[5])
+      local want = by_definition(x, w, padding, dilation, groups, stride)
+        + b:view(1, -1, 1, 1)
+      for _, dtype in ipairs { "float32", "float64" } do
+        local fx, fw = x:to(dtype):requires_grad_(), w:to(dtype):requires_grad_()
+        local y = mt.conv2d(fx, fw, b:to(dtype), stride, padding, dilation, groups)
+        assert.is_true(y:detach():to("int64"):equal(want),
+                       ("case %d, %s"):format(number, dtype))
+        -- <dy, conv(x, w)> = <dx, x> = <dw, w>, in exact numbers
+        local dy = mt.randint(-3, 3, y:shape()):to(dtype)
+        y:backward(dy)
+        local without = y:detach() - b:to(dtype):view(1, -1, 1, 1)
+        local product = (dy * without):sum():item()
+        assert.equal(product, (fx.grad * fx:detach()):sum():item(), "dx " .. number)
+        assert.equal(product, (fw.grad * fw:detach()):sum():item(), "dw " .. number)
+      end
+    end
+  end)
+
+  it("does not depend on the number of threads", function()
+    mt.manual_seed(22)
+    local threads = mt.get_num_threads()
+    for number, case in ipairs(CASES) do
+      local padding, dilation, groups, stride = options_of(case)
+      local x = mt.randn(case[1], case[2], case[3], case[4])
+      local w = mt.randn(case[5], case[2] // groups, case[6][1], case[6][2])
+      local first
+      for _, n in ipairs { 1, 2, 3, 5 } do
+        mt.set_num_threads(n)
+        local fx, fw = x:clone():requires_grad_(), w:clone():requires_grad_()
+        local y = mt.conv2d(fx, fw, nil, stride, padding, dilation, groups)
+        y:backward(y:detach())
+        local now = { y:detach(), fx.grad, fw.grad }
+        first = first or now
+        for i = 1, 3 do
+          local what = ("case %d, %d threads, result %d"):format(number, n, i)
+          assert.is_true(now[i]:equal(first[i]), what)
+        end
+      end
+    end
+    mt.set_num_threads(threads)
+  end)
+end)
