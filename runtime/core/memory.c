@@ -89,7 +89,7 @@ static void note_live(int64_t live) {
   mt_heap *mine = &mt_heap_mine;
   if (live > cpu.stats.peak_bytes) cpu.stats.peak_bytes = live;
   const int64_t most = cpu.stats.peak_bytes < limit() ? cpu.stats.peak_bytes : limit();
-  mine->mark = mine->live_bytes + (most - live);
+  __atomic_store_n(&mine->mark, mine->live_bytes + (most - live), __ATOMIC_RELAXED);
 }
 
 /* The lock is held. */
@@ -200,7 +200,8 @@ static bool admit(int64_t bytes) {
   const int64_t live = live_bytes();
   const bool fits = bytes <= limit() - live;
   if (fits) note_live(live + bytes);
-  if (fits) mt_heap_mine.mark += bytes; /* the caller counts them */
+  if (fits) /* the caller counts them */
+    __atomic_store_n(&mt_heap_mine.mark, mt_heap_mine.mark + bytes, __ATOMIC_RELAXED);
   pthread_mutex_unlock(&cpu.lock);
   return fits;
 }

@@ -29,7 +29,7 @@ void mt_small_trim(void) {
       h->list[class] = *(void **)p;
       free(p);
     }
-  h->cached = 0;
+  mt_small_cached(h, 0);
 }
 
 static void thread_ends(void *mine) {

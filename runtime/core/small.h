@@ -38,6 +38,11 @@ extern _Thread_local mt_heap mt_heap_mine;
 void *mt_small_refill(size_t bytes);
 void mt_small_overflow(void *p, size_t bytes);
 
+/* Other threads read it: atomic, as a plain store in machine code. */
+static inline void mt_small_cached(mt_heap *h, size_t bytes) {
+  __atomic_store_n(&h->cached, bytes, __ATOMIC_RELAXED);
+}
+
 /* At least this many bytes, aligned to MT_SMALL_UNIT up to MT_SMALL_MAX. NULL: none. */
 static inline void *mt_small_take(size_t bytes) {
   if (MT_SMALL_LISTS && bytes <= MT_SMALL_MAX) {
@@ -46,7 +51,7 @@ static inline void *mt_small_take(size_t bytes) {
     void *p = h->list[class];
     if (p) {
       h->list[class] = *(void **)p;
-      h->cached -= (class + 1) * MT_SMALL_UNIT;
+      mt_small_cached(h, h->cached - (class + 1) * MT_SMALL_UNIT);
       return p;
     }
   }
@@ -64,7 +69,7 @@ static inline void mt_small_give(void *p, size_t bytes) {
   }
   *(void **)p = h->list[class];
   h->list[class] = p;
-  h->cached += (class + 1) * MT_SMALL_UNIT;
+  mt_small_cached(h, h->cached + (class + 1) * MT_SMALL_UNIT);
 }
 
 /* Free what the lists of this thread hold. */

@@ -89,7 +89,8 @@ static mt_storage *set_storage(mt_storage *s, mt_device device, void *data,
 ** most of a small tensor: fewer dead ones lie about, and those stay in the caches. */
 static mt_status small_storage(mt_context *ctx, size_t bytes, mt_storage **out) {
   mt_heap *mine = &mt_heap_mine;
-  if (mine->live_bytes + (int64_t)bytes > mine->mark)
+  if (mine->live_bytes + (int64_t)bytes >
+      __atomic_load_n(&mine->mark, __ATOMIC_RELAXED))
     MT_TRY(mt_memory_admit(ctx, bytes));
   mt_storage *s = mt_small_take(MT_SMALL_UNIT + bytes);
   if (!s) return out_of_host_memory(MT_SMALL_UNIT + bytes);
