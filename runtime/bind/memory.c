@@ -169,8 +169,13 @@ static bool is_abandoned(lua_State *L, int depth) {
 
 static void open_scope(lua_State *L, int table) {
   mtl_state *s = mtl_state_of(L);
-  while (s->nscopes > 0 && is_abandoned(L, s->nscopes)) s->nscopes--;
   lua_rawgetp(L, LUA_REGISTRYINDEX, &scopes_key);
+  for (; s->nscopes > 0 && is_abandoned(L, s->nscopes); s->nscopes--) {
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, -2, s->nscopes);
+    lua_pushboolean(L, 0);
+    lua_rawseti(L, -2, -s->nscopes);
+  }
   lua_pushvalue(L, table);
   lua_rawseti(L, -2, s->nscopes + 1);
   lua_pushthread(L);
