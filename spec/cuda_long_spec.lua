@@ -1,5 +1,5 @@
--- spec/cuda_long_spec.lua: long lists and long runs on a GPU: optimisers over many tensors,
--- memory that stays flat, large copies.
+-- spec/cuda_long_spec.lua: long lists and long runs on a GPU: optimisers over many
+-- tensors, memory that stays flat, large copies.
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
@@ -59,7 +59,8 @@ describe("optimisers on a GPU", function()
       end)
     end
     on_gpu(("gradients of %d tensors are clipped by their norm"):format(n), function()
-      local here, there = parameters(n, "cpu", "float32"), parameters(n, "cuda", "float32")
+      local here = parameters(n, "cpu", "float32")
+      local there = parameters(n, "cuda", "float32")
       local a = mt.nn.utils.clip_grad_norm_(here, 0.5):item()
       local b = mt.nn.utils.clip_grad_norm_(there, 0.5)
       assert.equal("cuda:0", tostring(b:device()))

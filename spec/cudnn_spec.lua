@@ -1,5 +1,5 @@
--- spec/cudnn_spec.lua: mt.backends.cudnn, and convolutions on a GPU that are large enough
--- for a choice between cuDNN and our own kernels, in either layout.
+-- spec/cudnn_spec.lua: mt.backends.cudnn, and convolutions on a GPU that are large
+-- enough for a choice between cuDNN and our own kernels, in either layout.
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
@@ -42,9 +42,11 @@ describe("mt.backends.cudnn", function()
   end)
 
   it("refuses other values and other fields", function()
-    fails("mt%.backends%.cudnn%.enabled: boolean expected, got number", set("enabled", 1))
-    fails("mt%.backends%.cudnn%.enabled: boolean expected, got nil", set("enabled", nil))
-    fails("mt%.backends%.cudnn has no field 'benchmark' to assign", set("benchmark", true))
+    local expected = "mt%.backends%.cudnn%.enabled: boolean expected, got "
+    fails(expected .. "number", set("enabled", 1))
+    fails(expected .. "nil", set("enabled", nil))
+    fails("mt%.backends%.cudnn has no field 'benchmark' to assign",
+      set("benchmark", true))
     assert.is_nil(cudnn.benchmark)
     assert.is_true(cudnn.enabled)
   end)
@@ -81,7 +83,8 @@ local SHAPES = {
     opts = { padding = 1 } },
 }
 -- Errors beside the largest element: inputs are rounded first, so these are the sums'
--- own: of float32 (cuDNN may take Winograd's way), of TF32's 10 bits, and of the result's.
+-- own: of float32 (cuDNN may take Winograd's way), of TF32's 10 bits, and of the
+-- result's.
 local KINDS = {
   { "float64", precision = "highest", error = 1e-13 },
   { "float32", precision = "highest", error = 1e-5 },
@@ -125,8 +128,8 @@ describe("a convolution on the GPU", function()
           cudnn.enabled = enabled
           for _, order in ipairs { "contiguous", "channels-last" } do
             local last = order == "channels-last"
-            local got = run(last and channels_last(x) or x, last and channels_last(w) or w,
-              b, shape.opts)
+            local got = run(last and channels_last(x) or x,
+              last and channels_last(w) or w, b, shape.opts)
             compare(got, want, kind.error, ("cudnn %s, %s"):format(enabled, order))
           end
         end
@@ -141,7 +144,8 @@ describe("a convolution on the GPU", function()
     assert.same({ 480, 1, 80, 16 }, y:stride())
     assert.same(y:stride(), y:relu():stride())
     assert.same(y:stride(), (y * 2 + y):stride())
-    assert.same({ 480, 30, 5, 1 }, mt.conv2d(x:contiguous(), w, nil, { padding = 1 }):stride())
+    assert.same({ 480, 30, 5, 1 },
+      mt.conv2d(x:contiguous(), w, nil, { padding = 1 }):stride())
     assert.same({ 480, 30, 5, 1 }, y:contiguous():stride())
   end)
 

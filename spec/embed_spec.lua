@@ -29,7 +29,7 @@ local function program(source)
   if not static then pending "no static Lua library" end
   local path = os.tmpname()
   local r = shell.run(table.concat({ "gcc -O1 -Wall -Wextra -Werror -I. -Iruntime",
-    "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -o", path,
+    shell.lua_includes, "-o", path,
     "spec/support/" .. source, "-Wl,-E -Wl,--whole-archive", static,
     "-Wl,--no-whole-archive -L" .. shell.build, "-l:mytensor.so",
     "-Wl,-rpath," .. shell.quote(require "lfs".currentdir() .. "/" .. shell.build),

@@ -11,14 +11,10 @@ end
 -- The module's file.
 local function build()
   if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
-  if shell.run("echo '#include <lauxlib.h>' | gcc -fsyntax-only -isystem "
-    .. "/usr/include/lua5.4 -isystem /usr/local/include/lua5.4 -xc -").code ~= 0 then
-    pending "no Lua headers"
-  end
+  if not shell.lua_headers() then pending "no Lua headers" end
   local file = os.tmpname()
   local r = shell.run("gcc -Wall -Wextra -Werror -shared -fPIC -Iruntime "
-    .. "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 "
-    .. "spec/support/extension.c -o " .. file)
+    .. shell.lua_includes .. " spec/support/extension.c -o " .. file)
   assert.equal(0, r.code, r.err)
   return file
 end
@@ -107,8 +103,8 @@ describe("a C module", function()
     ]]):format(file), { env = "MYTENSOR_GUARD=1" })
     os.remove(file)
     assert.equal("1\n", r.out)
-    assert.equal("mytensor: guard: 1 bytes before a block of 12 bytes on cpu, made for relu, "
-      .. "were overwritten: offsets -2 to -2\n"
+    assert.equal("mytensor: guard: 1 bytes before a block of 12 bytes on cpu, made for "
+      .. "relu, were overwritten: offsets -2 to -2\n"
       .. "mytensor: guard: 2 bytes behind a block of 12 bytes on cpu, made for relu, "
       .. "were overwritten: offsets 12 to 15\n", r.err)
   end)

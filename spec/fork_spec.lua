@@ -6,10 +6,10 @@ local shell = require "spec.support.shell"
 local function build()
   if shell.build:find "tsan" then pending "ThreadSanitizer does not follow forks" end
   if shell.run("command -v gcc").code ~= 0 then pending "no gcc" end
+  if not shell.lua_headers() then pending "no Lua headers" end
   local file = os.tmpname()
   local r = shell.run("gcc -Wall -Wextra -Werror -shared -fPIC "
-    .. "-isystem /usr/include/lua5.4 -isystem /usr/local/include/lua5.4 "
-    .. "spec/support/forked.c -o " .. file)
+    .. shell.lua_includes .. " spec/support/forked.c -o " .. file)
   assert.equal(0, r.code, r.err)
   local run = assert(package.loadlib(file, "luaopen_forked"))()
   os.remove(file)

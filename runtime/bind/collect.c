@@ -13,7 +13,7 @@
 
 #define SHARE  12                  /* of the time: collecting may take 1 / SHARE */
 #define WINDOW 0.25                /* seconds to look at */
-#define MOST   ((size_t)16 << 20)  /* bytes between two steps */
+#define MOST   ((size_t)1 << 20)   /* bytes on the host between two steps */
 #define ROOM   ((int64_t)64 << 20) /* growth that cannot wait for time */
 
 static double seconds(void) {
@@ -57,7 +57,7 @@ static void adapt(mtl_pace *p) {
   const double all = p->spent + p->between;
   if (all < WINDOW) return;
   if (p->spent * SHARE > all) {
-    p->bytes = p->bytes < MOST / 2 ? 2 * p->bytes : MOST;
+    if (p->bytes < MOST) p->bytes *= 2;
   } else if (p->spent * SHARE * 4 < all && p->bytes > MTL_STEP_BYTES) {
     p->bytes /= 2;
   }
@@ -69,8 +69,10 @@ void mtl_step_collector(lua_State *L, mtl_state *s) {
   /* 0: the script has stopped the collector; 0 or -1: we are within a finalizer. */
   if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
   mtl_drop_pending(s, 0);
-  const size_t debt = s->ctx.gc_debt + s->ctx.gpu_debt / MTL_GPU_SHARE;
-  if (debt < p->bytes || !mtl_can_finalize(L)) return;
+  if (!mtl_step_is_due(s) || !mtl_can_finalize(L)) return;
+  /* Lua goes to work when its own bytes and these outweigh a share of its heap. */
+  size_t kilobytes = s->ctx.gc_debt / 1024;
+  if (s->ctx.gpu_debt >= MT_GC_CYCLE) kilobytes += (size_t)lua_gc(L, LUA_GCCOUNT);
   p->gpu = p->gpu || s->ctx.gpu_debt > 0;
   s->ctx.gc_debt = s->ctx.gpu_debt = 0;
   const double start = seconds();
@@ -79,7 +81,6 @@ void mtl_step_collector(lua_State *L, mtl_state *s) {
     p->generational = true;
     p->major_live = live_bytes(s);
   } else {
-    const size_t kilobytes = debt / 1024;
     lua_gc(L, LUA_GCSTEP, kilobytes < INT_MAX ? (int)kilobytes : INT_MAX);
     collect_old(L, s);
   }

@@ -146,10 +146,7 @@ void mtl_drop_pending(mtl_state *s, int keep) {
 
 mtl_state *mtl_enter_state(lua_State *L) {
   mtl_state *s = mtl_state_of(L);
-  if (s->ctx.gc_debt + s->ctx.gpu_debt / MTL_GPU_SHARE >= s->pace.bytes ||
-      s->npending > 0) {
-    mtl_step_collector(L, s);
-  }
+  if (mtl_step_is_due(s) || s->npending > 0) mtl_step_collector(L, s);
   s->hook = lua_gethook(s->main);
   /* In a coroutine Lua does not call it: an interrupt that waits is raised here. */
   if (s->hook != NULL && L != s->main && lua_gethookcount(s->main) == 1) {

@@ -18,12 +18,9 @@ typedef struct mtl_print {
 /* The collector is told of tensors in portions of at least this many bytes. */
 #define MTL_STEP_BYTES ((size_t)256 * 1024)
 
-/* On a GPU a step costs more than the ops between two: its bytes count this part. */
-#define MTL_GPU_SHARE 64
-
 /* How often the collector is stepped (collect.c). */
 typedef struct mtl_pace {
-  size_t bytes;          /* allocated between two steps */
+  size_t bytes;          /* allocated on the host between two steps */
   double end;            /* of the last step, seconds */
   double total;          /* seconds in all steps */
   double spent, between; /* seconds within and outside of steps, of late */
@@ -68,6 +65,11 @@ typedef struct mtl_state {
 
 static inline mtl_state *mtl_state_of(lua_State *L) {
   return (mtl_state *)mtl_context(L);
+}
+
+/* Have enough bytes of tensors been allocated since the last step? */
+static inline bool mtl_step_is_due(const mtl_state *s) {
+  return s->ctx.gc_debt >= s->pace.bytes || s->ctx.gpu_debt >= MT_GC_CYCLE;
 }
 
 /* mtl_new_tensor and mtl_enter where the state is known, or wanted. */

@@ -7,9 +7,9 @@
 
 #define MT_MAX_GPUS 16
 
-/* The garbage collector makes a round for so many bytes of new tensors on a GPU, or a
-** sixteenth of what lives there if that is more. */
-#define MT_GC_CYCLE ((size_t)16 << 20)
+/* The garbage collector makes a round for so many bytes of new tensors on a GPU, or an
+** eighth of what lives there if that is more. */
+#define MT_GC_CYCLE ((size_t)32 << 20)
 
 struct mt_context {
   mt_dtype default_dtype; /* float32 or float64 (half types allowed) */
@@ -24,9 +24,9 @@ struct mt_context {
   int gpu;                   /* what "cuda" without a number means */
   void *stream[MT_MAX_GPUS]; /* the current stream of each GPU; NULL: the default one */
   mt_fault *fault[MT_MAX_GPUS]; /* in mapped host memory; NULL: nothing ran there yet */
-  size_t
-      gc_debt; /* bytes allocated on the host since bind last stepped the collector */
-  size_t gpu_debt; /* on GPUs: MT_GC_CYCLE is a round's worth */
+  /* Bytes allocated since bind last stepped the collector: on the host; and on GPUs,
+  ** where MT_GC_CYCLE is a round's worth. */
+  size_t gc_debt, gpu_debt;
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
   mt_interrupt interrupt; /* set by bind */

@@ -175,7 +175,7 @@ static void owe(mt_context *ctx, mt_device device, size_t bytes) {
     return;
   }
   const int64_t live = __atomic_load_n(mt_gpu_live(device.index), __ATOMIC_RELAXED);
-  const double share = (double)live / 16, cycle = (double)MT_GC_CYCLE;
+  const double share = (double)live / 8, cycle = (double)MT_GC_CYCLE;
   ctx->gpu_debt += share > cycle ? (size_t)((double)bytes * (cycle / share)) : bytes;
 }
 

@@ -92,8 +92,8 @@ local function conv(...)
     x:requires_grad_()
     w:requires_grad_()
     return function()
-      local y = mt.conv2d(x, w, nil, opts)
-      return mt.grad({ y }, { x, w }, { grad_outputs = { dy } })
+      local again = mt.conv2d(x, w, nil, opts)
+      return mt.grad({ again }, { x, w }, { grad_outputs = { dy } })
     end
   end
 end

@@ -1,5 +1,5 @@
--- spec/ops/matmul_spec.lua: products larger than the blocks they are cut into: exact, in
--- any layout, and the same for every number of threads.
+-- spec/ops/matmul_spec.lua: products larger than the blocks they are cut into: exact,
+-- in any layout, and the same for every number of threads.
 
 local mt = require "mytensor"
 

@@ -1,5 +1,5 @@
--- spec/ops/product_spec.lua: matmul and linear of many sizes and layouts. The elements are
--- small whole numbers, so every device, dtype and order of adding gives the same sums.
+-- spec/ops/product_spec.lua: matmul and linear of many sizes and layouts. The elements
+-- are small whole numbers, so every device, dtype and order of adding gives one sum.
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
@@ -8,11 +8,13 @@ local function whole(...)
   return mt.randint(-3, 4, { ... }):double()
 end
 
--- x (..., n) with other strides: every second element of a larger tensor, the dims turned,
--- or a broadcast one.
+-- x (..., n) with other strides: every second element of a larger tensor, the dims
+-- turned, or a broadcast one.
 local layouts = {
   { "contiguous", function(x) return x end },
-  { "turned", function(x) return x:transpose(-1, -2):contiguous():transpose(-1, -2) end },
+  { "turned", function(x)
+    return x:transpose(-1, -2):contiguous():transpose(-1, -2)
+  end },
   { "every second column", function(x)
     return mt.stack({ x, x + 1 }, -1):select(-1, 1)
   end },
@@ -32,7 +34,8 @@ local function product_of(a, b)
 end
 
 local sizes = {
-  { 4, 4, 4 }, { 1, 1, 1 }, { 16, 16, 16 }, { 17, 15, 33 }, { 3, 700, 5 }, { 40, 1, 40 },
+  { 4, 4, 4 }, { 1, 1, 1 }, { 16, 16, 16 }, { 17, 15, 33 }, { 3, 700, 5 },
+  { 40, 1, 40 },
   { 1, 300, 50 }, { 50, 300, 1 }, { 64, 64, 257 }, { 100, 2100, 20 }, { 300, 90, 310 },
 }
 

@@ -2,8 +2,8 @@
 
 local mt = require "mytensor"
 
-local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8",
-  "uint8", "bool" }
+local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32",
+  "int16", "int8", "uint8", "bool" }
 local SIZES = { 0, 1, 2, 3, 15, 16, 17, 31, 33, 48, 255, 256, 257, 272 }
 
 -- The same values with gaps between them, which no short way takes.
@@ -21,7 +21,9 @@ local OPS = {
   add = function(a, b) return a + b end,
   more = function(a, b) return a:gt(b) end,
   number = function(a) return a * 3 end,
-  reversed = function(a) return 2 - a:to(a:dtype() == "bool" and "int64" or a:dtype()) end,
+  reversed = function(a)
+    return 2 - a:to(a:dtype() == "bool" and "int64" or a:dtype())
+  end,
   where = function(a, b) return mt.where(a:eq(b), a, b) end,
   exp = function(a) return a:exp() end,
 }
@@ -73,7 +75,9 @@ describe("small tensors", function()
         return a.grad, b.grad
       end
       local da, db = gradients(function(x) return x end)
-      local ea, eb = gradients(function(x) return mt.stack { x, x }:t():select(2, 1) end)
+      local ea, eb = gradients(function(x)
+        return mt.stack { x, x }:t():select(2, 1)
+      end)
       assert.is_true(da:allclose(ea))
       assert.is_true(db:allclose(eb))
     end
@@ -117,7 +121,8 @@ describe("small tensors in memory", function()
     local ok, message = pcall(mt.zeros, 6)
     mt.set_memory_limit()
     assert.is_false(ok)
-    assert.truthy(message:find("out of memory on cpu: 24 bytes requested", 1, true), message)
+    assert.truthy(message:find("out of memory on cpu: 24 bytes requested", 1, true),
+      message)
     assert.equal(20, x:numel())
   end)
 end)

@@ -27,6 +27,12 @@ strip --strip-unneeded "$to"/build/*
 cp -r spec examples lua "$to/"
 cp runtime/mytensor.h "$to/runtime/"
 cp kernels/ops.def "$to/kernels/"
+for folder in /usr/include/lua5.4 /usr/local/include/lua5.4; do
+  if [ -e "$folder/lua.h" ]; then
+    mkdir -p "$to/include/lua5.4"
+    cp "$folder"/*.h "$to/include/lua5.4/"
+  fi
+done
 cat > "$to/run-specs" <<'END'
 #!/bin/sh
 # run-specs [what ...]: the specs, inside the host beside this file.

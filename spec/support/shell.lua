@@ -25,6 +25,16 @@ shell.mtlua = shell.build .. "/mtlua"
 --- Is this a build with a sanitizer? They need more memory and time of their own.
 shell.sanitized = shell.build:find "[at]san" ~= nil
 
+--- gcc's options for Lua's headers; a bundle brings them along.
+shell.lua_includes = "-isystem include/lua5.4 -isystem /usr/include/lua5.4 "
+  .. "-isystem /usr/local/include/lua5.4"
+
+--- Are there Lua's headers to compile with?
+function shell.lua_headers()
+  return shell.run("echo '#include <lauxlib.h>' | gcc -fsyntax-only "
+    .. shell.lua_includes .. " -xc -").code == 0
+end
+
 function shell.quote(s)
   return "'" .. tostring(s):gsub("'", "'\\''") .. "'"
 end

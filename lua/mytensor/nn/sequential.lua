@@ -50,8 +50,8 @@ function Sequential:__len()
 end
 
 -- Is this an instance of the class itself, without hooks, whose forward is what it was?
-local function is_plain(module, class, forward)
-  if getmetatable(module) ~= class or class.forward ~= forward then return false end
+local function is_plain(module, kind, forward)
+  if getmetatable(module) ~= kind or kind.forward ~= forward then return false end
   local state = module._state
   return not (state.before or state.after or state.values.forward)
 end
@@ -82,7 +82,7 @@ function Sequential:forward(...)
   local values = self._state.values
   local activation = n > 1 and select("#", ...) == 1
                      and fused_activation(values[1], values[2])
-  local i, x = 2, nil
+  local i, x = 2
   if activation then
     i, x = 3, mt.linear((...), values[1].weight, values[1].bias, activation)
   else
