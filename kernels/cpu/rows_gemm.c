@@ -36,10 +36,11 @@
 #include "kernels/cpu/gemm_direct.inc"
 #include "kernels/cpu/gemm_thin.inc"
 
-#define ENTRY(sfx)                                                                     \
-  {                                                                                    \
-    MR, nr_##sfx, pack_a_##sfx, pack_b_##sfx, block_##sfx, dots_##sfx, axpys_##sfx,    \
-        column_sums_##sfx, pack_windows_##sfx, pack_windows_t_##sfx, add_windows_##sfx, direct_rows_##sfx \
+#define ENTRY(sfx)                                                                  \
+  {                                                                                 \
+    MR, nr_##sfx, pack_a_##sfx, pack_b_##sfx, block_##sfx, dots_##sfx, axpys_##sfx, \
+        column_sums_##sfx, pack_windows_##sfx, pack_windows_t_##sfx,                \
+        add_windows_##sfx, direct_rows_##sfx                                        \
   }
 
 const mt_gemm_pair MT_ISA_NAME(mt_gemm) = {ENTRY(f32), ENTRY(f64)};
