@@ -45,7 +45,8 @@ static void collect_old(lua_State *L, mtl_state *s) {
   const int64_t wanted = p->major_live + p->major_live / 8 + (int64_t)MTL_STEP_BYTES;
   if (live <= wanted) return;
   const double start = seconds();
-  if (live <= 2 * p->major_live + ROOM && start < p->major_next) return;
+  const int64_t most = p->major_live + p->major_live / 2 + ROOM;
+  if (live <= most && start < p->major_next) return;
   lua_gc(L, LUA_GCCOLLECT);
   const double end = seconds();
   p->major_live = live_bytes(s);
