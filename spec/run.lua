@@ -221,8 +221,12 @@ local function run_file(path)
   local globals = {}
   for k in next, _G do globals[k] = true end
   load_and_execute(path)
-  for _ = 1, 2 do collectgarbage() end
-  local tensors, bytes, overruns = live()
+  local tensors, bytes, overruns
+  for _ = 1, 20 do -- a finalizer may make tensors, and objects with finalizers
+    collectgarbage()
+    tensors, bytes, overruns = live()
+    if tensors == 0 and bytes == 0 then break end
+  end
   if tensors ~= 0 or bytes ~= 0 then
     report("(memory)", ("%d tensors and %d bytes are alive"):format(tensors, bytes))
   end
