@@ -89,10 +89,10 @@ VERSION  := $(or $(shell sed -n 's/^\#define MT_VERSION  *"\(.*\)".*/\1/p' \
 
 all: here plugin ## build the host, the module and the CUDA plugin
 # What serves on this machine: the plugin takes minutes, and needs a GPU to be of use.
-here: $(B)/mtlua module $(if $(wildcard /dev/nvidiactl),plugin)
+here: $(B)/mtlua module $(if $(wildcard /dev/nvidiactl),plugin) ## build the host and the module; the plugin only where a GPU is
 module: $(B)/mytensor.so
 objects: $(LIB_OBJ) $(HOST_OBJ)
-plugin: $(PLUGIN)
+plugin: $(PLUGIN) ## build the CUDA plugin
 	$(if $(CUDA_SRC),$(if $(NVCC),,@echo "no nvcc here: the CUDA plugin is not built"))
 
 # ---- compiling -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
  ** prompt, with history and completion; from stdio where neither is found. */
 #include <dlfcn.h>
 #include <errno.h>
+#include <locale.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -195,6 +196,7 @@ void mth_edit_open(lua_State *L, mth_completer *complete) {
     library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
   }
   if (library == NULL) return;
+  setlocale(LC_CTYPE, ""); /* libedit would drop what is not ASCII */
   if (!find("readline", &editor.readline)) return;
   if (find("rl_callback_sigcleanup", &editor.callback_sigcleanup)) {
     find("rl_free_line_state", &editor.free_line_state);

@@ -14,6 +14,14 @@ local WORK = {
     local f, x = mt.nn.Conv2d(128, 128, 3), mt.ones(8, 128, 112, 112)
     ready()
     while true do f(x) end]],
+  ["convolution of large images"] = [[
+    local x, w = mt.ones(16, 3, 1000, 1000), mt.ones(64, 3, 11, 11)
+    ready()
+    mt.conv2d(x, w)]],
+  ["max pooling"] = [[
+    local x = mt.ones(1, 1, 8000, 8000) ready() mt.max_pool2d(x, 9, 1, 0)]],
+  ["average pooling"] = [[
+    local x = mt.ones(1, 1, 8000, 8000) ready() mt.avg_pool2d(x, 15, 1, 0)]],
   cumsum = [[
     local a = mt.ones({ 1 }, { dtype = "float16" }):expand(100000000)
     ready()

@@ -6,6 +6,8 @@
 #define DEEPEST 512
 /* What the rows of all channels that a task works on may take, bytes. */
 #define PIECE (256 << 10)
+/* Multiply-adds of a task at most, so that an interrupt is seen soon. */
+#define MOST_WORK (1 << 28)
 
 /* How the work is cut: a task is some rows of one group of one image. */
 typedef struct plan {
@@ -40,7 +42,8 @@ bool mt_conv_direct_forward(const mt_call *call, mt_conv *d /* [out] */) {
   const mt_view *x = call->in[0], *w = call->in[1], *y = call->out[0];
   const mt_attr *attr = call->attr;
   const int64_t area = w->shape[2] * w->shape[3];
-  *d = (mt_conv){.dtype = x->dtype,
+  *d = (mt_conv){.call = call,
+                 .dtype = x->dtype,
                  .n = x->shape[0],
                  .groups = attr[3].i[0],
                  .c = w->shape[1],
@@ -70,7 +73,8 @@ bool mt_conv_direct_input(const mt_call *call, mt_conv *d /* [out] */) {
   const mt_view *w = call->in[0], *dy = call->in[1], *dx = call->out[0];
   const mt_attr *attr = call->attr + 1;
   const int64_t area = w->shape[2] * w->shape[3];
-  *d = (mt_conv){.dtype = dx->dtype,
+  *d = (mt_conv){.call = call,
+                 .dtype = dx->dtype,
                  .n = dy->shape[0],
                  .groups = attr[3].i[0],
                  .c = w->shape[0] / attr[3].i[0],
@@ -109,6 +113,7 @@ static plan make_plan(const mt_conv *v, int threads) {
     const int64_t fit = PIECE / (v->c * t.xrow * t.size) - beyond;
     t.rows = mt_min(v->oh, mt_max(fit, beyond > 8 ? beyond : 8));
   }
+  t.rows = mt_min(t.rows, 1 + MOST_WORK / (v->k * t.depth * v->ow));
   const int64_t images = v->n * v->groups;
   const double work =
       (double)images * (double)v->k * (double)t.depth * (double)v->oh * (double)v->ow;
@@ -221,7 +226,7 @@ void mt_conv_direct_run(const mt_conv *v, void *scratch, int threads) {
 #pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
   for (int64_t part = 0; part < t.team; part++) {
     const int64_t end = t.tasks * (part + 1) / t.team;
-    for (int64_t i = t.tasks * part / t.team; i < end; i++)
+    for (int64_t i = t.tasks * part / t.team; i < end && !mt_stopped(v->call); i++)
       run_task(v, &t, i, scratch, pieces + part * t.piece_bytes);
   }
 }

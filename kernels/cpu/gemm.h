@@ -124,6 +124,7 @@ void mt_gemm_run(const mt_gemm *g, void *scratch, int threads);
 ** order. Element (k, c, i, j) of group g's is at w[g * wg + k * wk + c * wc + i * wi + j]
 ** or, with flip, at the same place of the window turned by 180 degrees. */
 typedef struct mt_conv {
+  const mt_call *call; /* whose interrupt ends it */
   mt_dtype dtype;
   int64_t n, groups, c, k; /* channels and filters of a group */
   int64_t h, w, ph, pw, kh, kw, dh, dw, oh, ow;

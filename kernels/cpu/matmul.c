@@ -19,11 +19,19 @@ static mt_view as_matrices(const mt_view *v, bool left) {
   return m;
 }
 
-/* Can dims 0 .. last of v be walked as one? */
-static bool is_one_dim(const mt_view *v, int last) {
-  for (int i = 0; i < last; i++)
-    if (v->shape[i] != 1 && v->stride[i] != v->stride[i + 1] * v->shape[i + 1])
+/* The rows of all matrices of v as those of one: how many, and their stride. False: they
+** are not evenly spaced. What the stride of a dim of size 1 is says nothing. */
+static bool rows_of_all(const mt_view *v, int64_t *rows /* [out] */,
+                        int64_t *stride /* [out] */) {
+  *rows = 1, *stride = v->stride[v->ndim - 2];
+  for (int d = v->ndim - 2; d >= 0; d--) {
+    if (v->shape[d] == 1) continue;
+    if (*rows == 1)
+      *stride = v->stride[d];
+    else if (v->stride[d] != *stride * *rows)
       return false;
+    *rows *= v->shape[d];
+  }
   return true;
 }
 
@@ -42,8 +50,9 @@ static batch plan(const mt_view *a, const mt_view *b, const mt_view *c) {
                      .bcs = b->stride[b->ndim - 1]},
              .count = 1};
   t.one.crs = t.one.n;
-  if (b->ndim == 2 && is_one_dim(a, a->ndim - 2)) { /* all rows of a in one product */
-    for (int i = 0; i < a->ndim - 2; i++) t.one.m *= a->shape[i];
+  int64_t rows, stride;
+  if (b->ndim == 2 && rows_of_all(a, &rows, &stride)) { /* in one product */
+    t.one.m = rows, t.one.ars = stride;
     return t;
   }
   t.ndim = (a->ndim > b->ndim ? a->ndim : b->ndim) - 2;

@@ -78,6 +78,7 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
       T *y = (T *)p->call->out[0]->data + n * p->oh * p->ow;                          \
       int64_t *mask = (int64_t *)p->call->out[1]->data + n * p->oh * p->ow;           \
       for (int64_t i = 0; i < p->oh; i++, y += p->ow, mask += p->ow) {                \
+        if (i % 16 == 15 && mt_stopped(p->call)) return;                              \
         if (simple)                                                                   \
           rows->sfx(p->ow, p->w, i * p->sh * p->w + 1, x + i * p->sh * p->w,          \
                     x + (i * p->sh + 1) * p->w, y, mask);                             \
@@ -148,6 +149,7 @@ const mt_entry mt_cpu_max_pool2d_backward = {
       const T *x = (const T *)p->call->in[0]->data + n * p->h * p->w;                \
       T *y = (T *)p->call->out[0]->data + n * p->oh * p->ow;                         \
       for (int64_t i = 0; i < p->oh; i++) {                                          \
+        if (i % 16 == 15 && mt_stopped(p->call)) return;                             \
         const int64_t top = i * p->sh - p->ph;                                       \
         int64_t h0, h1, w0, w1;                                                      \
         taps(top, p->kh, 1, p->h, &h0, &h1);                                         \
@@ -171,6 +173,7 @@ const mt_entry mt_cpu_max_pool2d_backward = {
       const T *dy = (const T *)p->call->in[0]->data + n * p->oh * p->ow;             \
       T *dx = (T *)p->call->out[0]->data + n * p->h * p->w;                          \
       for (int64_t i = 0; i < p->oh; i++) {                                          \
+        if (i % 16 == 15 && mt_stopped(p->call)) return;                             \
         const int64_t top = i * p->sh - p->ph;                                       \
         int64_t h0, h1, w0, w1;                                                      \
         taps(top, p->kh, 1, p->h, &h0, &h1);                                         \

@@ -56,10 +56,17 @@ void *mt_guard_arm(mt_device device, void *stream, void *p, size_t bytes) {
 
 /* Tell how many of a side's bytes changed, and where the first and last of them lie. */
 static bool look(mt_device device, const uint64_t *mark, int64_t from, size_t bytes) {
+  /* what was there: the mark that most of the words still show */
   uint64_t right = MARK;
-  size_t i = 0;
-  while (i < MT_GUARD_BYTES / 8 && (mark[i] & ~UINT64_C(0xFFFF)) != MARK) i++;
-  if (i < MT_GUARD_BYTES / 8) right = mark[i];
+  int most = 0;
+  for (size_t i = 0; i < MT_GUARD_BYTES / 8; i++) {
+    int same = 0;
+    for (size_t k = 0; k < MT_GUARD_BYTES / 8; k++) same += mark[k] == mark[i];
+    if ((mark[i] & ~UINT64_C(0xFFFF)) == MARK && same > most) {
+      right = mark[i];
+      most = same;
+    }
+  }
   const unsigned char *byte = (const unsigned char *)mark;
   const unsigned char *expected = (const unsigned char *)&right;
   int64_t changed = 0, first = 0, last = 0;

@@ -269,6 +269,10 @@ describe("nn.Sequential", function()
   end)
 
   it("wants modules", function()
+    raises("bad argument #1 to 'Sequential' (module expected, got the class ReLU: "
+      .. "ReLU(...) makes one)", nn.Sequential, nn.ReLU)
+    raises("bad argument #1 to 'ModuleList' (a list of modules expected, got a table "
+      .. "with the key a)", nn.ModuleList, { a = nn.ReLU() })
     raises("bad argument #2 to 'Sequential' (module expected, got function)",
            nn.Sequential, nn.ReLU(), print)
   end)
@@ -360,6 +364,14 @@ describe("nn.Sequential with an activation behind a Linear", function()
     assert.equal(0, count_of(linear, relu))
     local Mine = mt.class("Mine", nn.Linear)
     assert.equal(0, count_of(Mine(5, 4), nn.ReLU()))
+    local own = nn.ReLU()
+    rawset(own, "forward", function(_, y) return y * 3 end)
+    assert.equal(0, count_of(nn.Linear(5, 4), own))
+    local call = nn.Linear.__call
+    nn.Linear.__call = function(...) return call(...) * 2 end
+    local apart = count_of(nn.Linear(5, 4), nn.ReLU())
+    nn.Linear.__call = call
+    assert.equal(0, apart)
     local Other = mt.class("Other", nn.ReLU)
     assert.equal(0, count_of(nn.Linear(5, 4), Other()))
     local forward = nn.ReLU.forward

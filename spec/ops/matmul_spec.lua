@@ -49,6 +49,23 @@ describe("matmul of large matrices", function()
     end
   end)
 
+  it("reads no stride of a dim of size 1", function()
+    local turned = mt.arange(1, 4001):reshape(1, 1000, 1, 4):permute(2, 3, 1, 4)
+    local cut = mt.arange(1, 13):reshape(2, 1, 3, 2):narrow(3, 1, 2)
+    for _, x in ipairs { turned, cut, cut:transpose(1, 2), cut:unsqueeze(3) } do
+      local width = x:shape()[x:ndim()]
+      local w, b = mt.arange(width * 3):reshape(3, width), mt.ones(3)
+      local flat = x:contiguous()
+      assert.is_true(x:matmul(w:t()):equal(flat:matmul(w:t())))
+      assert.is_true(mt.linear(x, w, b, "relu"):equal(mt.linear(flat, w, b, "relu")))
+      w:requires_grad_()
+      local function gradient(v)
+        return mt.grad(mt.linear(v, w, b):square():sum(), w)[1]
+      end
+      assert.is_true(gradient(x):equal(gradient(flat)))
+    end
+  end)
+
   it("does not depend on the number of threads", function()
     mt.manual_seed(12)
     local threads = mt.get_num_threads()

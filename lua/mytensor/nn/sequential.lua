@@ -18,13 +18,21 @@ local Sequential = class("Sequential", Module)
 function Sequential:init(...)
   local modules = table.pack(...)
   local first = modules[1]
-  if modules.n == 1 and type(first) == "table" and not walk.is_module(first) then
+  if modules.n == 1 and type(first) == "table" and getmetatable(first) == nil then
+    local key = next(first)
+    if key ~= nil and #first == 0 then
+      check.fail(1, self.__name,
+                 "a list of modules expected, got a table with the key %s", tostring(key))
+    end
     modules = table.move(first, 1, #first, 1, { n = #first })
   end
   for i = 1, modules.n do
     local module = modules[i]
     if not walk.is_module(module) then
-      check.fail(i, self.__name, "module expected, got %s", check.type_name(module))
+      local name = type(module) == "table" and rawget(module, "__name")
+      check.fail(i, self.__name, "module expected, got %s", name
+        and ("the class %s: %s(...) makes one"):format(name, name)
+        or check.type_name(module))
     end
     self[i] = module
   end
@@ -49,9 +57,12 @@ function Sequential:__len()
   return n
 end
 
+local module_call = Module.__call
+
 -- Is this an instance of the class itself, without hooks, whose forward is what it was?
 local function is_plain(module, kind, forward)
   if getmetatable(module) ~= kind or kind.forward ~= forward then return false end
+  if kind.__call ~= module_call or rawget(module, "forward") then return false end
   local state = module._state
   return not (state.before or state.after or state.values.forward)
 end
