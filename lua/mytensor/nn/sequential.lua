@@ -22,7 +22,8 @@ function Sequential:init(...)
     local key = next(first)
     if key ~= nil and #first == 0 then
       check.fail(1, self.__name,
-                 "a list of modules expected, got a table with the key %s", tostring(key))
+                 "a list of modules expected, got a table with the key %s",
+                 tostring(key))
     end
     modules = table.move(first, 1, #first, 1, { n = #first })
   end
