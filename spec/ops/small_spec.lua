@@ -1,6 +1,7 @@
 -- spec/ops/small_spec.lua: few elements take shorter ways; the results are the same.
 
 local mt = require "mytensor"
+local shell = require "spec.support.shell"
 
 local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32",
   "int16", "int8", "uint8", "bool" }
@@ -124,5 +125,37 @@ describe("small tensors in memory", function()
     assert.truthy(message:find("out of memory on cpu: 24 bytes requested", 1, true),
       message)
     assert.equal(20, x:numel())
+  end)
+end)
+
+describe("small tensors", function()
+  it("wake no thread, in forward, backward or an optimiser's step", function()
+    if shell.sanitized then pending "a sanitizer has a thread of its own" end
+    local r = shell.lua_run [[
+      local mt = require "mytensor"
+      mt.set_num_threads(2)
+      local nn = mt.nn
+      local function threads()
+        for line in io.lines "/proc/self/status" do
+          local n = line:match "^Threads:%s*(%d+)"
+          if n then return n end
+        end
+      end
+      local net = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.LayerNorm(16),
+        nn.Linear(16, 4))
+      local optimiser = mt.optim.Adam(net:parameters())
+      for _ = 1, 3 do
+        optimiser:zero_grad()
+        local labels = mt.randint(1, 4, { 4 })
+        nn.CrossEntropyLoss()(net(mt.randn(4, 8)), labels):backward()
+        optimiser:step()
+      end
+      local y = nn.Conv2d(2, 3, 3)(mt.randn(2, 2, 8, 8))
+      mt.max_pool2d(y, 2):sum(1):cumsum(1):softmax(1):exp()
+      io.write(threads(), " ")
+      mt.ones(2000000):exp()
+      io.write(threads())]]
+    assert.equal("", r.err)
+    assert.equal("1 2", r.out)
   end)
 end)
