@@ -13,7 +13,7 @@
 
 #define SHARE  12                  /* of the time: collecting may take 1 / SHARE */
 #define WINDOW 0.25                /* seconds to look at */
-#define MOST   ((size_t)1 << 20)   /* bytes on the host between two steps */
+#define MOST   ((size_t)512 << 10) /* bytes on the host between two steps */
 #define ROOM   ((int64_t)64 << 20) /* growth that cannot wait for time */
 
 static double seconds(void) {
