@@ -114,11 +114,11 @@ $(B)/gen/objects: FORCE
 $(B)/gen/modules: FORCE
 	@echo '$(LUA_SRC)' | { $(update); }
 
-# The plugin and the core must have been built from the same contract.
-CONTRACT := $(wildcard kernels/kernel.h kernels/words.h kernels/ops.def)
+# The plugin and the core must have been built from the same contract: what both include.
+CONTRACT := $(wildcard kernels/*.h kernels/ops.def)
 $(B)/gen/contract.h: $(CONTRACT) $(B)/gen/flags
 	@sum=$$(cat $(CONTRACT) /dev/null | sha256sum | cut -c1-16); \
-	{ echo '/* contract.h -- checksum of kernel.h, words.h and ops.def. Generated. */'; \
+	{ echo '/* contract.h -- checksum of the headers in kernels and of ops.def. Generated. */'; \
 	  echo "#define MT_CONTRACT \"$$sum\""; } | { $(update); }
 
 # Every Lua file as a byte array: mytensor/nn/init.lua is the module mytensor.nn.

@@ -96,6 +96,13 @@ typedef struct mt_interrupt {
   int stop; /* seen by a kernel; atomic */
 } mt_interrupt;
 
+/* What the replays of a captured graph add to what was constant when it was captured.
+** Lies on the device. */
+typedef struct mt_replay {
+  uint64_t positions; /* added to mt_call.position */
+  uint64_t count;     /* added to the number of an optimiser's step */
+} mt_replay;
+
 typedef struct mt_call {
   int op;                   /* enum mt_op */
   int nin, nout;            /* lengths of in and out */
@@ -113,6 +120,7 @@ typedef struct mt_call {
   int deterministic;       /* pin what is otherwise picked by timing */
   int cudnn;               /* convolutions may use cuDNN where it is found */
   mt_interrupt *interrupt; /* NULL: the call cannot be ended */
+  const mt_replay *replay; /* NULL: the call is not captured */
 } mt_call;
 
 typedef mt_status (*mt_kernel)(const mt_call *call);
@@ -199,7 +207,7 @@ typedef struct mt_device_api {
 ** and of the output's shape (inputs broadcast by stride 0). */
 typedef struct mt_backend {
   const char *name;     /* "cpu", "cuda" */
-  const char *contract; /* checksum of kernel.h, words.h and ops.def */
+  const char *contract; /* checksum of the headers here and ops.def */
   const mt_entry *const *forward;
   const mt_entry *const *gradient;
   /* copy with conversion: in = {src}, out = {dst}; any strides, any two dtypes */
@@ -209,6 +217,9 @@ typedef struct mt_backend {
   void *(*raw_alloc)(int device, size_t bytes);
   void (*raw_free)(int device, void *p, size_t bytes);
   const mt_device_api *device; /* NULL: host memory, and calls return when done */
+  /* A table of functions beyond ops, by its name ("toolchain": kernels/toolchain.h,
+  ** ...). NULL: this backend has none of that name. */
+  const void *(*table)(const char *name);
 } mt_backend;
 
 const mt_backend *mt_cpu_backend(void);

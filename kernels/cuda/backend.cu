@@ -3,6 +3,7 @@
 #include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/tables.cuh"
 
 // Elementwise rows come from tables of their own (elementwise.cu); of the others each
 // kernel file defines mt_cuda_<op>, and one that is missing is NULL here.
@@ -31,6 +32,7 @@ mt_backend backend = {
     cuda_raw_alloc,
     cuda_raw_free,
     &cuda_device_api,
+    cuda_table,
 };
 
 } // namespace

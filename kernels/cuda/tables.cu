@@ -1,0 +1,23 @@
+// kernels/cuda/tables.cu -- the tables of functions beyond ops, by name.
+#include "kernels/cuda/tables.cuh"
+#include <cstring>
+
+namespace {
+
+struct named_table {
+  const char *name;
+  const void *table;
+};
+
+const named_table tables[] = {
+    {nullptr, nullptr},
+};
+
+} // namespace
+
+const void *cuda_table(const char *name) {
+  for (const named_table *t = tables; t->name; t++) {
+    if (!strcmp(t->name, name)) return t->table;
+  }
+  return nullptr;
+}
