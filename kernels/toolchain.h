@@ -5,13 +5,15 @@
 
 #include "kernels/kernel.h"
 
-/* Compiled code, loaded on one device; and one of its kernels. */
+/* Compiled code, loaded on one device; and one of its kernels. Both live as long as the
+** process: captured graphs may hold kernels, and who compiles the same source again gets
+** the same program. */
 typedef struct mt_program mt_program;
 typedef struct mt_function mt_function;
 
 typedef struct mt_launch {
-  uint32_t grid[3], block[3];
-  uint32_t shared_bytes; /* dynamic shared memory; more than 48 KB is asked for */
+  uint32_t grid[3], block[3]; /* a grid of 0 blocks: nothing runs, which is no error */
+  uint32_t shared_bytes;      /* dynamic shared memory; more than 48 KB is asked for */
 } mt_launch;
 
 /* Every function is safe to call from several threads. A status other than MT_OK has
@@ -19,18 +21,24 @@ typedef struct mt_launch {
 typedef struct mt_toolchain {
   /* NULL, or the reason why nothing can be compiled here. */
   const char *(*unavailable)(void);
-  /* Compile CUDA C++ for the device and load it. name: what messages call the source.
-  ** options: as NVRTC takes them, added to the architecture and include folders.
-  ** log: the compiler's messages, from malloc; NULL if there are none. Results are kept
-  ** on disk by content, so that the next process compiles nothing. */
+  /* Compile CUDA C++ for the device and load it. name: what messages call the source
+  ** ("k.cu", in front of a line's number). options: as NVRTC takes them, added to the
+  ** architecture (unless they name one), C++17 and the toolkit's include folders.
+  ** log: the compiler's messages, from malloc, with line numbers of source, also when
+  ** it compiles (warnings; a cache that cannot be written); NULL if there are none.
+  ** MT_EARG: it does not compile. Results are kept on disk by content (source, what it
+  ** includes from folders named by -I, options, architecture, compiler), so that the
+  ** next process compiles nothing: below $MYTENSOR_CACHE ("off": nowhere), else
+  ** $XDG_CACHE_HOME/mytensor, else ~/.cache/mytensor. */
   mt_status (*compile)(int device, const char *name, const char *source,
                        const char *const *options, int noptions,
-                       mt_program **program /* [out] */, char **log /* [out] */);
-  void (*release)(mt_program *program);
-  /* The extern "C" kernel of that name; belongs to the program. */
+                       mt_program **program /* [out] */,
+                       char **log /* [out] [optional] */);
+  /* The extern "C" kernel of that name. MT_EARG: there is none. */
   mt_status (*function)(mt_program *program, const char *name,
                         mt_function **function /* [out] */);
-  /* Launch on stream; params[i] points to the i-th argument, as CUDA wants it. */
+  /* Launch on stream; params[i] points to the i-th argument, as CUDA wants it.
+  ** MT_EARG: the shape is beyond a limit of the device or of the kernel. */
   mt_status (*launch)(mt_function *function, int device, void *stream,
                       const mt_launch *shape, void **params);
 } mt_toolchain;

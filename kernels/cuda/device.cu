@@ -9,11 +9,12 @@
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/jit.cuh"
 
 namespace {
 
 constexpr int max_gpus = 16;
-thread_local char last_text[256];
+thread_local char last_text[400];
 thread_local int current = -1; // the device that this thread set last
 
 struct {
@@ -53,11 +54,14 @@ mt_status cuda_fail_text(mt_status status, const char *format, ...) {
 mt_status cuda_fail(cudaError_t error, const char *what) {
   cudaGetLastError(); // clears it, unless it is sticky
   if (is_sticky(error) && current >= 0 && current < max_gpus) {
-    snprintf(gpus[current].lost, sizeof gpus[current].lost, "%s",
-             cudaGetErrorString(error));
+    char suspects[192];
+    jit_suspects(current, suspects, sizeof suspects);
+    if (!gpus[current].lost[0])
+      snprintf(gpus[current].lost, sizeof gpus[current].lost, "%s%s",
+               cudaGetErrorString(error), suspects);
     return cuda_fail_text(MT_EDEVICE,
                           "cuda:%d is lost: %s; restart the program to use it", current,
-                          cudaGetErrorString(error));
+                          gpus[current].lost);
   }
   if (error == cudaErrorMemoryAllocation)
     return cuda_fail_text(MT_EMEMORY, "out of memory on cuda:%d", current);
@@ -319,12 +323,14 @@ mt_status stream_destroy(int device, void *stream) {
 mt_status stream_synchronize(int device, void *stream) {
   if (const mt_status status = open_device(device)) return status;
   CUDA_TRY(cudaStreamSynchronize(static_cast<cudaStream_t>(stream)));
+  jit_synchronized(device, stream, false);
   return MT_OK;
 }
 
 mt_status device_synchronize(int device) {
   if (const mt_status status = open_device(device)) return status;
   CUDA_TRY(cudaDeviceSynchronize());
+  jit_synchronized(device, nullptr, true);
   return MT_OK;
 }
 

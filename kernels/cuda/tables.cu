@@ -1,6 +1,7 @@
 // kernels/cuda/tables.cu -- the tables of functions beyond ops, by name.
 #include "kernels/cuda/tables.cuh"
 #include <cstring>
+#include "kernels/cuda/jit.cuh"
 
 namespace {
 
@@ -10,6 +11,7 @@ struct named_table {
 };
 
 const named_table tables[] = {
+    {"toolchain", &cuda_toolchain},
     {nullptr, nullptr},
 };
 

@@ -1,0 +1,26 @@
+/* runtime/core/toolchain.c -- finds what compiles kernels for a device. */
+#include "runtime/core/toolchain.h"
+
+#include "runtime/core/status.h"
+
+const mt_toolchain *mt_toolchain_of(mt_device device) {
+  const mt_backend *backend = mt_backend_of(device);
+  if (!backend) return NULL;
+  const mt_toolchain *t = backend->table ? backend->table("toolchain") : NULL;
+  if (!t) {
+    mt_fail(MT_EDEVICE, "the backend %s compiles no kernels", backend->name);
+    return NULL;
+  }
+  const char *reason = t->unavailable();
+  if (reason) {
+    mt_fail(MT_EDEVICE, "no kernel can be compiled: %s", reason);
+    return NULL;
+  }
+  return t;
+}
+
+mt_status mt_toolchain_status(mt_device device, const char *fname, mt_status status) {
+  if (status == MT_OK) return MT_OK;
+  const char *text = mt_backend_of(device)->device->error_text();
+  return fname ? mt_fail(status, "%s: %s", fname, text) : mt_fail(status, "%s", text);
+}
