@@ -396,27 +396,24 @@ mt_status check_shape(const mt_function *f, const mt_launch &s) {
   static const char xyz[] = "xyz";
   static const uint32_t most_grid[3] = {2147483647u, 65535u, 65535u},
                         most_block[3] = {1024u, 1024u, 64u};
-  const char *name = f->name.c_str();
   for (int i = 0; i < 3; i++) {
     if (s.grid[i] > most_grid[i])
-      return cuda_fail_text(MT_EARG,
-                            "kernel %s: a grid of %u blocks in %c, more than %u", name,
+      return cuda_fail_text(MT_EARG, "a grid of %u blocks in %c, more than %u",
                             s.grid[i], xyz[i], most_grid[i]);
     if (s.block[i] < 1 || s.block[i] > most_block[i])
-      return cuda_fail_text(MT_EARG,
-                            "kernel %s: a block of %u threads in %c, not 1 .. %u", name,
+      return cuda_fail_text(MT_EARG, "a block of %u threads in %c, not 1 .. %u",
                             s.block[i], xyz[i], most_block[i]);
   }
   const uint32_t threads = s.block[0] * s.block[1] * s.block[2];
   if (threads > 1024)
-    return cuda_fail_text(
-        MT_EARG, "kernel %s: a block of %u x %u x %u = %u threads, more than 1024",
-        name, s.block[0], s.block[1], s.block[2], threads);
+    return cuda_fail_text(MT_EARG,
+                          "a block of %u x %u x %u = %u threads, more than 1024",
+                          s.block[0], s.block[1], s.block[2], threads);
   if (threads > f->max_threads)
     return cuda_fail_text(MT_EARG,
-                          "kernel %s: a block of %u threads; with the registers (or "
+                          "a block of %u threads; with the registers (or "
                           "__launch_bounds__) of this kernel at most %u",
-                          name, threads, f->max_threads);
+                          threads, f->max_threads);
   return MT_OK;
 }
 
@@ -425,9 +422,9 @@ mt_status ask_for_shared(mt_function *f, uint32_t bytes) {
   if (const mt_status s = limits_of(f->device, &limits)) return s;
   if (uint64_t(bytes) + f->shared_bytes > uint64_t(limits.shared))
     return cuda_fail_text(MT_EARG,
-                          "kernel %s: %u bytes of dynamic and %u of static shared "
+                          "%u bytes of dynamic and %u of static shared "
                           "memory, more than %d",
-                          f->name.c_str(), bytes, f->shared_bytes, limits.shared);
+                          bytes, f->shared_bytes, limits.shared);
   if (uint64_t(bytes) + f->shared_bytes > 48 * 1024)
     DRIVER_TRY(driver.cuFuncSetAttribute(
         f->handle, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, int(bytes)));

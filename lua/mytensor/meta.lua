@@ -2505,12 +2505,10 @@ function mt.Tensor(shape, device, opts) end
 
 --- `mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts])`
 --- start, start + step, ... stop excluded, as in PyTorch; start is 0 and step 1 where not given
----@param start any
 ---@param stop any
----@param step any
 ---@param opts any
 ---@return any
-function mt.arange(start, stop, step, opts) end
+function mt.arange(stop, opts) end
 
 --- `... = mt.detect_anomaly(fn, ...)`
 --- backward names the op whose gradient has NaN
@@ -2859,6 +2857,12 @@ function mt.cuda.get_device_properties(device) end
 --- gives boolean; with false comes the reason
 ---@return any
 function mt.cuda.is_available() end
+
+--- `mt.cuda.kernel({source=, name=, grid=, block=, shared=, signature=, options=})`
+--- gives function; the kernel `name` of CUDA source, compiled now, as a function of its parameters, tensors for pointers and numbers for the rest, which are checked: it is launched on the current stream. grid, block: a number, {x, y, z}, or a function of the arguments that gives them; by default 256 threads in a block, and a thread for each element of the largest tensor that is written, the one without const. shared: bytes of dynamic shared memory. A table behind the arguments has others for this call. signature: the parameters, where the source hides them in macros. options: a list for the compiler
+---@param options any
+---@return any
+function mt.cuda.kernel(options) end
 
 --- `mt.cuda.memory_stats([device])`
 --- gives table; as mt.memory_stats, of a GPU

@@ -72,6 +72,8 @@ void mt_remove_hook(mt_tensor *t, int id);
 
 /* Called by code that writes into t's storage by itself. */
 static inline void mt_bump(mt_tensor *t) { t->storage->version++; }
+/* May it? MT_EGRAD: recording is on, and t or what it is a view of requires grad. */
+mt_status mt_check_written(const mt_context *ctx, const mt_tensor *t);
 /* The name of the op that made t ("mul"), NULL for a leaf. */
 const char *mt_grad_name(const mt_tensor *t);
 

@@ -208,3 +208,12 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   }
   return run_direct(ctx, info, nin, in, all, recording);
 }
+
+mt_status mt_check_written(const mt_context *ctx, const mt_tensor *t) {
+  const mt_autograd *const p = t->autograd;
+  if (!ctx->grad_enabled || !p) return MT_OK;
+  if (!mt_requires_grad(t) && !(p->base && mt_requires_grad(p->base))) return MT_OK;
+  return mt_fail(MT_EGRAD,
+                 "it requires grad, and autograd cannot record what is written there: "
+                 "write under mt.no_grad, or in the forward of an mt.Function");
+}

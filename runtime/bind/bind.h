@@ -104,6 +104,7 @@ void mtl_open_pairs(lua_State *L);    /* pairs.c: nn.*_forward, nn.*_backward */
 void mtl_open_optim(lua_State *L);    /* optim.c: fused optimiser steps */
 void mtl_open_system(lua_State *L);   /* system.c: info, seed, threads, device */
 void mtl_open_cuda(lua_State *L);     /* cuda.c, stream.c: mt.cuda */
+void mtl_open_kernel(lua_State *L);   /* kernel.c: mt.cuda.kernel, after mt.cuda */
 void mtl_open_backends(lua_State *L); /* backends.c: mt.backends */
 void mtl_open_pinned(lua_State *L);   /* pinned.c: pin_memory, is_pinned */
 void mtl_open_files(lua_State *L);    /* files.c: gunzip, json, isatty, clock */

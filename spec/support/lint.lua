@@ -117,7 +117,9 @@ local function check_file(path)
         if line:find(pattern) then report(path, number, problem) end
       end
       local quote, name = line:match '^%s*#%s*include%s*(["<])([^">]+)[">]'
-      if quote and layer_of(path) then check_include(path, number, quote, name) end
+      if quote and extension ~= "lua" and layer_of(path) then
+        check_include(path, number, quote, name)
+      end
     end
   end
   if (opening or extension == "md") and number > MAX_LINES and not LONG[path] then
