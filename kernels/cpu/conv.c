@@ -1,6 +1,6 @@
 /* kernels/cpu/conv.c -- conv2d and its backward ops as products with matrices of
 ** unrolled windows, which are packed straight from the images. */
-#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/winograd.h"
 
 /* The batch is cut into so many parts, or fewer, whose weight gradients are summed. */
 #define WEIGHT_PARTS 16
@@ -243,12 +243,25 @@ static void forward_task(const conv *v, int64_t task, char *own) {
   }
 }
 
+/* How a convolution is computed. */
+typedef enum way { BY_PRODUCT, DIRECTLY, BY_WINOGRAD } way;
+
+static way way_of(bool stride_1, const mt_conv *d) {
+  if (!stride_1) return BY_PRODUCT;
+  if (mt_winograd_takes(d)) return BY_WINOGRAD;
+  return mt_conv_direct_takes(d) ? DIRECTLY : BY_PRODUCT;
+}
+
 static size_t conv2d_scratch(const mt_call *call) {
   size_t bytes = 0;
   mt_conv d;
-  if (mt_cpu_numel(call->out[0]) > 0 && mt_conv_direct_forward(call, &d))
-    return mt_conv_direct_scratch(&d, call->num_threads);
-  if (mt_cpu_numel(call->out[0]) > 0) plan_forward(call, NULL, &bytes);
+  if (mt_cpu_numel(call->out[0]) == 0) return 0;
+  switch (way_of(mt_conv_of_forward(call, &d), &d)) {
+  case BY_WINOGRAD: return mt_winograd_scratch(&d, call->num_threads);
+  case DIRECTLY: return mt_conv_direct_scratch(&d, call->num_threads);
+  default: break;
+  }
+  plan_forward(call, NULL, &bytes);
   return bytes;
 }
 
@@ -256,9 +269,14 @@ static mt_status conv2d_kernel(const mt_call *call) {
   if (mt_cpu_numel(call->out[0]) == 0) return MT_OK;
   size_t bytes;
   mt_conv d;
-  if (mt_conv_direct_forward(call, &d)) {
+  switch (way_of(mt_conv_of_forward(call, &d), &d)) {
+  case BY_WINOGRAD:
+    mt_winograd_run(&d, call->scratch, call->num_threads);
+    return MT_OK;
+  case DIRECTLY:
     mt_conv_direct_run(&d, call->scratch, call->num_threads);
     return MT_OK;
+  default: break;
   }
   const conv v = plan_forward(call, call->scratch, &bytes);
   fill_depth(&v, call->in[1], &call->attr[2]);
@@ -321,10 +339,13 @@ static void input_task(const conv *v, int64_t task, char *own) {
 static size_t conv2d_backward_input_scratch(const mt_call *call) {
   size_t bytes = 0;
   mt_conv d;
-  if (mt_cpu_numel(call->out[0]) > 0 && mt_conv_direct_input(call, &d))
-    return mt_conv_direct_scratch(&d, call->num_threads);
-  if (mt_cpu_numel(call->out[0]) > 0 && call->in[0]->shape[0] > 0)
-    plan_input(call, NULL, &bytes);
+  if (mt_cpu_numel(call->out[0]) == 0 || call->in[0]->shape[0] == 0) return 0;
+  switch (way_of(mt_conv_of_input(call, &d), &d)) {
+  case BY_WINOGRAD: return mt_winograd_scratch(&d, call->num_threads);
+  case DIRECTLY: return mt_conv_direct_scratch(&d, call->num_threads);
+  default: break;
+  }
+  plan_input(call, NULL, &bytes);
   return bytes;
 }
 
@@ -337,9 +358,14 @@ static mt_status conv2d_backward_input_kernel(const mt_call *call) {
   }
   size_t bytes;
   mt_conv d;
-  if (mt_conv_direct_input(call, &d)) {
+  switch (way_of(mt_conv_of_input(call, &d), &d)) {
+  case BY_WINOGRAD:
+    mt_winograd_run(&d, call->scratch, call->num_threads);
+    return MT_OK;
+  case DIRECTLY:
     mt_conv_direct_run(&d, call->scratch, call->num_threads);
     return MT_OK;
+  default: break;
   }
   const conv v = plan_input(call, call->scratch, &bytes);
   fill_depth(&v, w, &call->attr[3]);
@@ -407,14 +433,27 @@ static void weight_task(const conv *v, int64_t task, char *own) {
   }
 MT_EACH_FLOAT(ADD_PARTS)
 
+/* Its convolution, if Winograd's way serves: with dy for y. */
+static bool winograd_weight(const mt_call *call, mt_conv *d /* [out] */) {
+  const mt_view *x = call->in[0], *dy = call->in[1], *dw = call->out[0];
+  const mt_view *in[] = {x, dw, NULL};
+  mt_view y = *dy, *out[] = {&y};
+  mt_call forward = *call;
+  forward.in = in, forward.out = out, forward.attr = call->attr + 1;
+  return mt_conv_of_forward(&forward, d) && mt_winograd_takes_gradient(d);
+}
+
 static bool has_no_terms(const mt_call *call) {
   return mt_cpu_numel(call->in[0]) == 0 || mt_cpu_numel(call->in[1]) == 0;
 }
 
 static size_t conv2d_backward_weight_scratch(const mt_call *call) {
   size_t bytes = 0;
-  if (mt_cpu_numel(call->out[0]) > 0 && !has_no_terms(call))
-    plan_weight(call, NULL, &bytes);
+  mt_conv d;
+  if (mt_cpu_numel(call->out[0]) == 0 || has_no_terms(call)) return 0;
+  if (winograd_weight(call, &d))
+    return mt_winograd_gradient_scratch(&d, call->num_threads);
+  plan_weight(call, NULL, &bytes);
   return bytes;
 }
 
@@ -424,6 +463,12 @@ static mt_status conv2d_backward_weight_kernel(const mt_call *call) {
   if (numel == 0) return MT_OK;
   if (has_no_terms(call)) {
     memset(dw->data, 0, (size_t)(numel * mt_cpu_size(dw->dtype)));
+    return MT_OK;
+  }
+  mt_conv d;
+  if (winograd_weight(call, &d)) {
+    d.call = call;
+    mt_winograd_gradient_run(&d, (float *)dw->data, call->scratch, call->num_threads);
     return MT_OK;
   }
   size_t bytes;

@@ -27,8 +27,7 @@ static int64_t channels_of(const mt_conv *v) {
   return (v->c + parts - 1) / parts;
 }
 
-/* Is it fast for this one? The answer does not depend on threads. */
-static bool takes(const mt_conv *v) {
+bool mt_conv_direct_takes(const mt_conv *v) {
   const int64_t lanes = mt_gemm_of(v->dtype)->nr / 2, depth = v->c * v->kh * v->kw;
   const int64_t vectors = (v->ow + lanes - 1) / lanes;
   /* Where the last vector of a row begins earlier, what it adds must not be added twice;
@@ -38,7 +37,7 @@ static bool takes(const mt_conv *v) {
          8 * v->ow > 7 * vectors * lanes;
 }
 
-bool mt_conv_direct_forward(const mt_call *call, mt_conv *d /* [out] */) {
+bool mt_conv_of_forward(const mt_call *call, mt_conv *d /* [out] */) {
   const mt_view *x = call->in[0], *w = call->in[1], *y = call->out[0];
   const mt_attr *attr = call->attr;
   const int64_t area = w->shape[2] * w->shape[3];
@@ -65,11 +64,11 @@ bool mt_conv_direct_forward(const mt_call *call, mt_conv *d /* [out] */) {
                  .wk = w->shape[1] * area,
                  .wc = area};
   d->wg = d->k * d->wk;
-  return mt_first(&attr[0]) == 1 && mt_second(&attr[0]) == 1 && takes(d);
+  return mt_first(&attr[0]) == 1 && mt_second(&attr[0]) == 1;
 }
 
 /* With stride 1 it is the convolution of dy with the windows turned by 180 degrees. */
-bool mt_conv_direct_input(const mt_call *call, mt_conv *d /* [out] */) {
+bool mt_conv_of_input(const mt_call *call, mt_conv *d /* [out] */) {
   const mt_view *w = call->in[0], *dy = call->in[1], *dx = call->out[0];
   const mt_attr *attr = call->attr + 1;
   const int64_t area = w->shape[2] * w->shape[3];
@@ -96,7 +95,7 @@ bool mt_conv_direct_input(const mt_call *call, mt_conv *d /* [out] */) {
   d->wg = d->c * d->wc;
   d->ph = (d->kh - 1) * d->dh - mt_first(&attr[1]);
   d->pw = (d->kw - 1) * d->dw - mt_second(&attr[1]);
-  return mt_first(&attr[0]) == 1 && mt_second(&attr[0]) == 1 && takes(d);
+  return mt_first(&attr[0]) == 1 && mt_second(&attr[0]) == 1;
 }
 
 static plan make_plan(const mt_conv *v, int threads) {

@@ -120,8 +120,7 @@ size_t mt_gemm_scratch(const mt_gemm *g, int threads);
 /* The result does not depend on threads. scratch is 64-byte aligned. */
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads);
 
-/* A convolution with stride 1, as mt_conv_direct_run does it; weights may lie in any
-** order. Element (k, c, i, j) of group g's is at w[g * wg + k * wk + c * wc + i * wi + j]
+/* A convolution with stride 1; weights may lie in any order. Element (k, c, i, j) of group g's is at w[g * wg + k * wk + c * wc + i * wi + j]
 ** or, with flip, at the same place of the window turned by 180 degrees. */
 typedef struct mt_conv {
   const mt_call *call; /* whose interrupt ends it */
@@ -134,10 +133,13 @@ typedef struct mt_conv {
   bool flip;
 } mt_conv;
 
-/* conv2d and conv2d_backward_input as such: false where it is none, or would be slow. The
-** answer does not depend on threads. */
-bool mt_conv_direct_forward(const mt_call *call, mt_conv *d /* [out] */);
-bool mt_conv_direct_input(const mt_call *call, mt_conv *d /* [out] */);
+/* conv2d and conv2d_backward_input as such; false: their stride is another. */
+bool mt_conv_of_forward(const mt_call *call, mt_conv *d /* [out] */);
+bool mt_conv_of_input(const mt_call *call, mt_conv *d /* [out] */);
+
+/* Straight from the images: is it fast for this one? The answer does not depend on
+** threads. */
+bool mt_conv_direct_takes(const mt_conv *v);
 size_t mt_conv_direct_scratch(const mt_conv *v, int threads);
 void mt_conv_direct_run(const mt_conv *v, void *scratch, int threads);
 

@@ -1,0 +1,226 @@
+/* kernels/cpu/rows_winograd.c -- the transforms of Winograd's convolution, for one level
+** of x86-64. */
+#include "kernels/cpu/winograd.h"
+
+/* Sums of products may be rounded once. */
+#pragma GCC optimize("fp-contract=fast")
+
+#if defined(__AVX512F__)
+#define LANES     16
+#define EVEN(at)  at, at + 2, at + 4, at + 6, at + 8, at + 10, at + 12, at + 14
+#define LOW(at)   at, at + 16, at + 1, at + 17, at + 2, at + 18, at + 3, at + 19
+#define MASK_EVEN EVEN(0), EVEN(16)
+#define MASK_ODD  EVEN(1), EVEN(17)
+#define MASK_LOW  LOW(0), LOW(4)
+#define MASK_HIGH LOW(8), LOW(12)
+#elif defined(__AVX2__)
+#define LANES     8
+#define MASK_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define MASK_ODD  1, 3, 5, 7, 9, 11, 13, 15
+#define MASK_LOW  0, 8, 1, 9, 2, 10, 3, 11
+#define MASK_HIGH 4, 12, 5, 13, 6, 14, 7, 15
+#else
+#define LANES     4
+#define MASK_EVEN 0, 2, 4, 6
+#define MASK_ODD  1, 3, 5, 7
+#define MASK_LOW  0, 4, 1, 5
+#define MASK_HIGH 2, 6, 3, 7
+#endif
+
+typedef float V __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
+typedef int32_t VI __attribute__((vector_size(4 * LANES)));
+#define INLINE static inline __attribute__((always_inline))
+
+/* The points, their squares, and what the polynomials of the others are there. */
+#define A      0.625f
+#define B      1.5f
+#define A2     (A * A)
+#define B2     (B * B)
+#define NORM_0 (A2 * B2)
+#define NORM_A (2 * A2 * (A2 - B2))
+#define NORM_B (2 * B2 * (B2 - A2))
+
+/* One dim of a patch of x. */
+INLINE void patch_points(const V *d, V *to) {
+  const V even_a = d[4] - B2 * d[2], odd_a = d[3] - B2 * d[1];
+  const V even_b = d[4] - A2 * d[2], odd_b = d[3] - A2 * d[1];
+  to[0] = NORM_0 * d[0] + (d[4] - (A2 + B2) * d[2]);
+  to[1] = even_a + A * odd_a;
+  to[2] = even_a - A * odd_a;
+  to[3] = even_b + B * odd_b;
+  to[4] = even_b - B * odd_b;
+  to[5] = NORM_0 * d[1] + (d[5] - (A2 + B2) * d[3]);
+}
+
+/* One dim of four gradients: a polynomial's values. */
+INLINE void gradient_points(const V *d, V *to) {
+  const V even_a = d[0] + A2 * d[2], odd_a = d[1] + A2 * d[3];
+  const V even_b = d[0] + B2 * d[2], odd_b = d[1] + B2 * d[3];
+  to[0] = d[0];
+  to[1] = even_a + A * odd_a;
+  to[2] = even_a - A * odd_a;
+  to[3] = even_b + B * odd_b;
+  to[4] = even_b - B * odd_b;
+  to[5] = d[3];
+}
+
+/* One dim of a tile of y. */
+INLINE void tile_elements(const V *m, V *to) {
+  const V even_a = m[1] + m[2], odd_a = m[1] - m[2];
+  const V even_b = m[3] + m[4], odd_b = m[3] - m[4];
+  to[0] = m[0] + (even_a + even_b);
+  to[1] = A * odd_a + B * odd_b;
+  to[2] = A2 * even_a + B2 * even_b;
+  to[3] = m[5] + (A2 * A * odd_a + B2 * B * odd_b);
+}
+
+/* One dim of a filter. */
+INLINE void filter_points(const V *w, V *to) {
+  const V even_a = (1 / NORM_A) * w[0] + (A2 / NORM_A) * w[2];
+  const V even_b = (1 / NORM_B) * w[0] + (B2 / NORM_B) * w[2];
+  to[0] = (1 / NORM_0) * w[0];
+  to[1] = even_a + (A / NORM_A) * w[1];
+  to[2] = even_a - (A / NORM_A) * w[1];
+  to[3] = even_b + (B / NORM_B) * w[1];
+  to[4] = even_b - (B / NORM_B) * w[1];
+  to[5] = w[2];
+}
+
+/* One dim of a filter's gradient. */
+INLINE void filter_elements(const V *m, V *to) {
+  const V even_a = m[1] + m[2], even_b = m[3] + m[4];
+  to[0] = (1 / NORM_0) * m[0] + (1 / NORM_A) * even_a + (1 / NORM_B) * even_b;
+  to[1] = (A / NORM_A) * (m[1] - m[2]) + (B / NORM_B) * (m[3] - m[4]);
+  to[2] = m[5] + ((A2 / NORM_A) * even_a + (B2 / NORM_B) * even_b);
+}
+
+/* Both dims of `size` x `size` elements, (i, j) at from[row[i] + j * column], to `made` x
+** `made`, which lie step apart. */
+#define BOTH_DIMS(name, one_dim, size, made)                                        \
+  INLINE void name(const float *from, const int64_t *row, int64_t column, float *to, \
+                   int64_t step) {                                                  \
+    V half[size][made];                                                             \
+    _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) {                        \
+      V d[size];                                                                    \
+      _Pragma("GCC unroll 6") for (int i = 0; i < size; i++) d[i] =                 \
+          *(const V *)(from + row[i] + j * column);                                 \
+      one_dim(d, half[j]);                                                          \
+    }                                                                               \
+    _Pragma("GCC unroll 6") for (int i = 0; i < made; i++) {                        \
+      V d[size], value[made];                                                       \
+      _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) d[j] = half[j][i];     \
+      one_dim(d, value);                                                            \
+      _Pragma("GCC unroll 6") for (int j = 0; j < made; j++)                        \
+          *(V *)(to + (i * made + j) * step) = value[j];                            \
+    }                                                                               \
+  }
+BOTH_DIMS(patch, patch_points, 6, 6)
+BOTH_DIMS(gradient, gradient_points, 4, 6)
+BOTH_DIMS(tile, tile_elements, 6, 4)
+BOTH_DIMS(filter, filter_points, 3, 6)
+BOTH_DIMS(filter_gradient, filter_elements, 6, 3)
+
+static void patches(int64_t tiles, const float *from, int64_t plane, int64_t width,
+                    float *to, int64_t step) {
+  const int64_t row[6] = {0,          6 * plane, 12 * plane,
+                          18 * plane, width,     6 * plane + width};
+  for (int64_t t = 0; t < tiles; t += LANES)
+    patch(from + t, row, plane, to + t, step);
+}
+
+static void gradients(int64_t tiles, const float *from, int64_t plane, float *to,
+                      int64_t step) {
+  const int64_t row[4] = {0, 4 * plane, 8 * plane, 12 * plane};
+  for (int64_t t = 0; t < tiles; t += LANES)
+    gradient(from + t, row, plane, to + t, step);
+}
+
+/* Element j of LANES groups of four, from four vectors of them. */
+INLINE void unzip(const float *from, V *to) {
+  const VI even = {MASK_EVEN}, odd = {MASK_ODD};
+  const V *v = (const V *)from;
+  const V a = __builtin_shuffle(v[0], v[1], even), b = __builtin_shuffle(v[0], v[1], odd);
+  const V c = __builtin_shuffle(v[2], v[3], even), d = __builtin_shuffle(v[2], v[3], odd);
+  to[0] = __builtin_shuffle(a, c, even), to[2] = __builtin_shuffle(a, c, odd);
+  to[1] = __builtin_shuffle(b, d, even), to[3] = __builtin_shuffle(b, d, odd);
+}
+
+/* Four vectors to LANES groups of four, and bias added. */
+INLINE void zip(const V *from, V bias, float *to) {
+  const VI low = {MASK_LOW}, high = {MASK_HIGH};
+  const V a = __builtin_shuffle(from[0], from[2], low);
+  const V b = __builtin_shuffle(from[0], from[2], high);
+  const V c = __builtin_shuffle(from[1], from[3], low);
+  const V d = __builtin_shuffle(from[1], from[3], high);
+  V *v = (V *)to;
+  v[0] = __builtin_shuffle(a, c, low) + bias, v[1] = __builtin_shuffle(a, c, high) + bias;
+  v[2] = __builtin_shuffle(b, d, low) + bias, v[3] = __builtin_shuffle(b, d, high) + bias;
+}
+
+static void split_row(int64_t tiles, int columns, const float *row, float *to,
+                      int64_t step) {
+  for (int64_t t = 0; t < tiles; t += LANES, row += 4 * LANES) {
+    V v[4];
+    unzip(row, v);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; j++) *(V *)(to + j * step + t) = v[j];
+    if (columns == 4) continue;
+    unzip(row + 4, v);
+    *(V *)(to + 4 * step + t) = v[0], *(V *)(to + 5 * step + t) = v[1];
+  }
+}
+
+/* Rows shorter than a vector go element by element; else the last vector overlaps. */
+static void copy_rows(int64_t rows, int64_t n, const float *from, int64_t from_row,
+                      float *to, int64_t to_row) {
+  for (int64_t i = 0; i < rows; i++, from += from_row, to += to_row) {
+    if (n < LANES) {
+      for (int64_t j = 0; j < n; j++) to[j] = from[j];
+      continue;
+    }
+    for (int64_t j = 0; j < n - LANES; j += LANES)
+      *(V *)(to + j) = *(const V *)(from + j);
+    *(V *)(to + n - LANES) = *(const V *)(from + n - LANES);
+  }
+}
+
+static void tiles(int64_t count, const float *from, int64_t step, float bias, float *to,
+                  int64_t row) {
+  const int64_t rows[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
+  for (int64_t t = 0; t < count; t += LANES) {
+    V made[4][4];
+    tile(from + t, rows, step, (float *)made, LANES);
+#pragma GCC unroll 4
+    for (int i = 0; i < 4; i++) zip(made[i], bias - (V){0}, to + i * row + 4 * t);
+  }
+}
+
+static void filters(int64_t count, int64_t rows, int64_t depth, const float *w,
+                    int64_t wr, int64_t wp, bool flip, float *to, int64_t step) {
+  const int64_t row[3] = {0, 3 * LANES, 6 * LANES};
+  for (int64_t p = 0; p < depth; p++, w += wp, to += rows) {
+    V element[9] = {0}, made[MT_POINTS];
+    for (int64_t r = 0; r < count; r++)
+#pragma GCC unroll 9
+      for (int i = 0; i < 9; i++)
+        ((float *)element)[i * LANES + r] = w[r * wr + (flip ? 8 - i : i)];
+    filter((const float *)element, row, LANES, (float *)made, LANES);
+    for (int e = 0; e < MT_POINTS; e++)
+      memcpy(to + e * step, &made[e], (size_t)rows * sizeof(float));
+  }
+}
+
+static void filter_gradients(int64_t depth, const float *from, int64_t step, float *dw) {
+  const int64_t row[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
+  for (int64_t p = 0; p < depth; p += LANES) {
+    V made[9];
+    filter_gradient(from + p, row, step, (float *)made, LANES);
+    const int64_t count = mt_min(depth - p, LANES);
+    for (int64_t i = 0; i < count; i++, dw += 9)
+#pragma GCC unroll 9
+      for (int j = 0; j < 9; j++) dw[j] = ((const float *)made)[j * LANES + i];
+  }
+}
+
+const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {
+    LANES, split_row, copy_rows, patches, gradients, tiles, filters, filter_gradients};

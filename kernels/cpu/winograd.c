@@ -1,0 +1,333 @@
+/* kernels/cpu/winograd.c -- convolutions with 3 x 3 windows and stride 1 by Winograd's
+** F(4 x 4, 3 x 3) (Lavin and Gray 2015): tiles of y cost a quarter of the products. */
+#include "kernels/cpu/winograd.h"
+#include <stdlib.h>
+
+/* Fewer channels or filters don't pay for the transforms, fewer tiles not for that of
+** the filters. */
+#define FEWEST_CHANNELS 12
+#define FEWEST_TILES    32
+/* Transformed filters are four times as large as filters: of all groups, bytes at most. */
+#define MOST_FILTERS ((int64_t)64 << 20)
+/* Transformed patches of a chunk of tiles, bytes about, and products of some filters. */
+#define CHUNK_BYTES   (512 << 10)
+#define PRODUCT_BYTES (224 << 10)
+/* Weight gradients: parts of the batch at most, and tiles of a part at least. */
+#define PARTS      16
+#define PART_TILES 256
+
+typedef struct plan {
+  const mt_gemm_isa *isa;
+  const mt_winograd_isa *loops;
+  int64_t down, across, tiles; /* of an image */
+  int64_t chunk;               /* tiles worked on at a time, at most */
+  int64_t room;                /* floats of one point of them */
+  int64_t panels;              /* of filters of a group */
+  int64_t at_once;             /* filters whose products are made at a time */
+  int64_t parts, splits;       /* of tiles, and of the filters: weight gradient */
+  int64_t team;
+  /* floats */
+  int64_t filters, point; /* transformed filters of a group, of one point */
+  int64_t plane, split, line, patches, products, elements, packed, own, sums;
+} plan;
+
+/* Tiles from .. from + count - 1 of an image, which are tiles at .. of the chunk. */
+typedef struct piece {
+  int64_t image, from, count, at;
+} piece;
+
+static bool fits(const mt_conv *v) {
+  return v->dtype == MT_F32 && v->kh == 3 && v->kw == 3 && v->dh == 1 && v->dw == 1 &&
+         v->ph >= 0 && v->pw >= 0 && v->c >= FEWEST_CHANNELS &&
+         v->k >= FEWEST_CHANNELS && v->oh > 2 && v->ow > 2;
+}
+
+static int64_t parts_of(int64_t n, int64_t of) { return (n + of - 1) / of; }
+
+static plan make_plan(const mt_conv *v, int threads, int64_t points) {
+  plan t = {.isa = mt_gemm_of(MT_F32), .loops = MT_ISA_PICK(mt_winograd)};
+  const int64_t lanes = t.loops->lanes, mr = t.isa->mr;
+  t.down = parts_of(v->oh, MT_TILE), t.across = parts_of(v->ow, MT_TILE);
+  t.tiles = t.down * t.across;
+  const int64_t total = t.tiles * v->n;
+  int64_t chunk_bytes=getenv("WCB")?atoi(getenv("WCB"))<<10:CHUNK_BYTES;
+  const int64_t fit = chunk_bytes / (4 * MT_POINTS * points);
+  t.chunk = mt_min(mt_max(fit / (2 * lanes) * (2 * lanes), 2 * lanes), 16 * lanes);
+  t.chunk = mt_min(t.chunk, mt_round_up(total, lanes));
+  t.room = t.chunk + lanes;
+  t.panels = parts_of(v->k, mr);
+  const double work = (double)total * (double)v->groups * (double)v->c * (double)v->k;
+  t.team = mt_max(1, mt_min(threads, (int64_t)(work * MT_POINTS / MT_GEMM_GRAIN)));
+  const int64_t wide = mt_min(t.across, t.chunk);
+  const int64_t high = t.across < t.chunk ? mt_min(t.down, t.chunk / t.across + 2) : 1;
+  t.plane = mt_round_up((high + 1) * wide + 2 * lanes, lanes);
+  t.split = 4 * MT_PATCH * t.plane;
+  t.line = mt_round_up(4 * wide + 8 * lanes, lanes);
+  return t;
+}
+
+/* Where the chunk that begins at tile `at` ends: it does not pass `end`, and leaves a row
+** of tiles only where it takes several. */
+static int64_t chunk_end(const plan *t, int64_t at, int64_t end) {
+  if (t->across < t->chunk) return mt_min(at + t->chunk, end);
+  const int64_t column = at % t->across;
+  const int64_t size = parts_of(t->across, parts_of(t->across, t->chunk));
+  return mt_min(mt_min(at + size, at - column + t->across), end);
+}
+
+/* The piece of tiles [at, end) that begins at tile `from`. */
+static piece piece_at(const plan *t, int64_t at, int64_t from, int64_t end) {
+  const int64_t image = from / t->tiles, first = from % t->tiles;
+  return (piece){image, first, mt_min(end - from, t->tiles - first), from - at};
+}
+
+/* Cut rows of a plane, h x w and padded with zeros by ph and pw, into the columns of
+** tiles: see mt_winograd_isa. `deep` rows and columns a tile (6, or 4). Gives the row of
+** tiles' length, and where the piece's first tile lies. */
+static int64_t split_piece(const plan *t, const piece *p, const float *x, int64_t h,
+                           int64_t w, int64_t ph, int64_t pw, int deep, float *split,
+                           float *line, int64_t *first /* [out] */) {
+  const int64_t top = p->from / t->across;
+  const int64_t bottom = (p->from + p->count - 1) / t->across;
+  const int64_t left = top == bottom ? p->from % t->across : 0;
+  const int64_t width = top == bottom ? p->count : t->across;
+  const int64_t start = mt_max(0, pw - 4 * left), skip = mt_max(0, 4 * left - pw);
+  const int64_t length = 4 * width + deep - 4;
+  const int64_t copied = mt_max(0, mt_min(w - skip, length - start));
+  memset(line, 0, (size_t)start * sizeof *line);
+  memset(line + start + copied, 0,
+         (size_t)mt_max(0, length - start - copied) * sizeof *line);
+  const int64_t rows = 4 * (bottom - top) + deep;
+  for (int64_t r = 0; r < rows; r++) {
+    float *to = split + r % 4 * deep * t->plane + r / 4 * width;
+    const int64_t from = 4 * top + r - ph;
+    if (from >= 0 && from < h) {
+      t->loops->copy_rows(1, copied, x + from * w + skip, 0, line + start, 0);
+      t->loops->split_row(width, deep, line, to, t->plane);
+    } else {
+      for (int j = 0; j < deep; j++)
+        memset(to + j * t->plane, 0, (size_t)width * sizeof *to);
+    }
+  }
+  *first = top == bottom ? 0 : p->from - top * t->across;
+  return width;
+}
+
+/* The transformed patches of tiles [at, end): point e of channel c's tile i at
+** to[(e * channels + c) * room + i]. */
+static void transform_patches(const mt_conv *v, const plan *t, int64_t g, int64_t at,
+                              int64_t end, float *split, float *line, float *to) {
+  for (int64_t c = 0; c < v->c; c++)
+    for (int64_t from = at; from < end;) {
+      const piece p = piece_at(t, at, from, end);
+      const float *x = (const float *)v->x +
+                       ((p.image * v->groups + g) * v->c + c) * v->h * v->w;
+      int64_t first;
+      const int64_t width =
+          split_piece(t, &p, x, v->h, v->w, v->ph, v->pw, MT_PATCH, split, line, &first);
+      t->loops->patches(p.count, split + first, t->plane, width,
+                        to + c * t->room + p.at, v->c * t->room);
+      from += p.count;
+    }
+}
+
+/* ---- y ---- */
+
+static plan plan_forward(const mt_conv *v, int threads) {
+  plan t = make_plan(v, threads, v->c);
+  const int64_t mr = t.isa->mr, lanes = t.loops->lanes;
+  t.point = mt_round_up(t.panels * mr * v->c, lanes);
+  t.filters = MT_POINTS * t.point;
+  t.patches = MT_POINTS * v->c * t.room;
+  int64_t product_bytes=getenv("WPB")?atoi(getenv("WPB"))<<10:PRODUCT_BYTES;
+  const int64_t fit = product_bytes / (4 * MT_POINTS * t.room) / mr * mr;
+  t.at_once = mt_min(mt_max(fit, mr), t.panels * mr);
+  t.products = MT_POINTS * t.at_once * t.room;
+  t.elements = 4 * 4 * t.room;
+  t.own = t.split + t.line + t.patches + t.products + t.elements;
+  return t;
+}
+
+bool mt_winograd_takes(const mt_conv *v) {
+  if (!fits(v)) return false;
+  const int64_t tiles = parts_of(v->oh, MT_TILE) * parts_of(v->ow, MT_TILE) * v->n;
+  return tiles >= FEWEST_TILES &&
+         v->groups * v->c * v->k <= MOST_FILTERS / (4 * MT_POINTS);
+}
+
+size_t mt_winograd_scratch(const mt_conv *v, int threads) {
+  const plan t = plan_forward(v, threads);
+  return (size_t)(v->groups * t.filters + t.team * t.own) * sizeof(float);
+}
+
+/* Products of filters k .. of patches, as elements of y. */
+static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
+                       int64_t filters, int64_t at, int64_t end, const float *weights,
+                       const float *patches, float *products, float *elements) {
+  const int64_t mr = t->isa->mr, count = mt_round_up(end - at, t->loops->lanes);
+  const int64_t step = t->at_once * t->room;
+  for (int64_t e = 0; e < MT_POINTS; e++)
+    t->isa->block(&(mt_block){.m = filters,
+                              .n = count,
+                              .k = v->c,
+                              .a = weights + e * t->point + k * v->c,
+                              .ars = 1,
+                              .acs = mr,
+                              .anext = mr * v->c,
+                              .b = patches + e * v->c * t->room,
+                              .brs = t->room,
+                              .bnext = t->isa->nr,
+                              .c = products + e * step,
+                              .crs = t->room});
+  const int64_t row = 4 * t->room, plane = v->oh * v->ow;
+  for (int64_t i = 0; i < filters; i++) {
+    const float *bias = v->bias;
+    t->loops->tiles(count, products + i * t->room, step,
+                    bias ? bias[g * v->k + k + i] : 0, elements, row);
+    for (int64_t from = at; from < end;) {
+      const piece p = piece_at(t, at, from, end);
+      float *y =
+          (float *)v->y + ((p.image * v->groups + g) * v->k + k + i) * plane;
+      for (int64_t done = 0; done < p.count;) {
+        const int64_t down = (p.from + done) / t->across;
+        const int64_t across = (p.from + done) % t->across;
+        const int64_t some = mt_min(t->across - across, p.count - done);
+        t->loops->copy_rows(mt_min(4, v->oh - 4 * down),
+                            mt_min(4 * some, v->ow - 4 * across),
+                            elements + 4 * (p.at + done), row,
+                            y + 4 * down * v->ow + 4 * across, v->ow);
+        done += some;
+      }
+      from += p.count;
+    }
+  }
+}
+
+static void run_range(const mt_conv *v, const plan *t, int64_t begin, int64_t end,
+                      const float *weights, float *own) {
+  const int64_t total = t->tiles * v->n;
+  float *split = own, *line = split + t->split, *patches = line + t->line;
+  float *products = patches + t->patches, *elements = products + t->products;
+  memset(own, 0, (size_t)(t->split + t->line) * sizeof *own);
+  while (begin < end && !mt_stopped(v->call)) {
+    const int64_t g = begin / total, first = g * total;
+    const int64_t at = begin - first;
+    const int64_t next = chunk_end(t, at, mt_min(end - first, total));
+    transform_patches(v, t, g, at, next, split, line, patches);
+    for (int64_t k = 0; k < v->k; k += t->at_once)
+      make_tiles(v, t, g, k, mt_min(v->k - k, t->at_once), at, next,
+                 weights + g * t->filters, patches, products, elements);
+    begin = first + next;
+  }
+}
+
+void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
+  const plan t = plan_forward(v, threads);
+  const int64_t mr = t.isa->mr, panels = t.panels * v->groups;
+  float *weights = scratch, *own = weights + v->groups * t.filters;
+#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+  for (int64_t i = 0; i < panels; i++) {
+    const int64_t g = i / t.panels, k = i % t.panels * mr;
+    t.loops->filters(mt_min(mr, v->k - k), mr, v->c,
+                     (const float *)v->weight + g * v->wg + k * v->wk, v->wk, v->wc,
+                     v->flip, weights + g * t.filters + k * v->c, t.point);
+  }
+  const int64_t total = t.tiles * v->n * v->groups;
+#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+  for (int64_t part = 0; part < t.team; part++)
+    run_range(v, &t, total * part / t.team, total * (part + 1) / t.team, weights,
+              own + part * t.own);
+}
+
+/* ---- gradient to the filters: products are summed over tiles ---- */
+
+static plan plan_gradient(const mt_conv *v, int threads) {
+  plan t = make_plan(v, threads, v->c + v->k);
+  const int64_t lanes = t.loops->lanes, total = t.tiles * v->n;
+  t.parts = mt_max(1, mt_min(PARTS, total / PART_TILES));
+  const int64_t tasks = t.parts * v->groups;
+  t.splits = mt_min(parts_of(t.team, tasks), t.panels);
+  t.team = mt_min(t.team, tasks * t.splits);
+  t.at_once = parts_of(t.panels, t.splits) * t.isa->mr;
+  t.patches = MT_POINTS * v->c * t.room;
+  t.elements = MT_POINTS * t.at_once * t.room;
+  t.packed = mt_round_up(v->c, t.isa->nr) * t.chunk;
+  t.point = t.at_once * mt_round_up(v->c, lanes);
+  t.products = MT_POINTS * t.point;
+  t.own = t.split + t.line + t.patches + t.elements + t.packed + t.products;
+  t.sums = (t.parts - 1) * mt_round_up(v->groups * v->k * v->c * 9, lanes);
+  return t;
+}
+
+bool mt_winograd_takes_gradient(const mt_conv *v) { return mt_winograd_takes(v); }
+
+size_t mt_winograd_gradient_scratch(const mt_conv *v, int threads) {
+  const plan t = plan_gradient(v, threads);
+  return (size_t)(t.sums + t.team * t.own) * sizeof(float);
+}
+
+/* A part of the tiles of a group, and some of its filters. */
+static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *dw,
+                          float *sums, float *own) {
+  const int64_t split = task % t->splits, g = task / t->splits % v->groups;
+  const int64_t part = task / t->splits / v->groups, total = t->tiles * v->n;
+  const int64_t k = split * t->at_once, filters = mt_min(v->k - k, t->at_once);
+  if (filters <= 0) return;
+  const int64_t ld = mt_round_up(v->c, t->loops->lanes), step = t->at_once * t->room;
+  float *cut = own, *line = cut + t->split, *patches = line + t->line;
+  float *values = patches + t->patches, *packed = values + t->elements;
+  float *products = packed + t->packed;
+  memset(own, 0, (size_t)(t->split + t->line) * sizeof *own);
+  const int64_t begin = total * part / t->parts, end = total * (part + 1) / t->parts;
+  for (int64_t at = begin, next; at < end && !mt_stopped(v->call); at = next) {
+    next = chunk_end(t, at, end);
+    transform_patches(v, t, g, at, next, cut, line, patches);
+    for (int64_t i = 0; i < filters; i++)
+      for (int64_t from = at; from < next;) {
+        const piece p = piece_at(t, at, from, next);
+        const float *dy = (const float *)v->y +
+                          ((p.image * v->groups + g) * v->k + k + i) * v->oh * v->ow;
+        int64_t first;
+        split_piece(t, &p, dy, v->oh, v->ow, 0, 0, MT_TILE, cut, line, &first);
+        t->loops->gradients(p.count, cut + first, t->plane, values + i * t->room + p.at,
+                            step);
+        from += p.count;
+      }
+    for (int64_t e = 0; e < MT_POINTS; e++) {
+      t->isa->pack_b(next - at, v->c, patches + e * v->c * t->room, 1, t->room, packed);
+      t->isa->block(&(mt_block){.m = filters,
+                                .n = v->c,
+                                .k = next - at,
+                                .a = values + e * step,
+                                .ars = t->room,
+                                .acs = 1,
+                                .anext = t->isa->mr * t->room,
+                                .b = packed,
+                                .brs = t->isa->nr,
+                                .bnext = t->isa->nr * (next - at),
+                                .c = products + e * t->point,
+                                .crs = ld,
+                                .accumulate = at > begin});
+    }
+  }
+  float *to = part ? sums + (part - 1) * (t->sums / mt_max(1, t->parts - 1)) : dw;
+  for (int64_t i = 0; i < filters; i++)
+    t->loops->filter_gradients(v->c, products + i * ld, t->point,
+                               to + (g * v->k + k + i) * v->c * 9);
+}
+
+void mt_winograd_gradient_run(const mt_conv *v, float *dw, void *scratch, int threads) {
+  const plan t = plan_gradient(v, threads);
+  float *sums = scratch, *own = sums + t.sums;
+  const int64_t tasks = t.parts * v->groups * t.splits;
+#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+  for (int64_t part = 0; part < t.team; part++) {
+    const int64_t end = tasks * (part + 1) / t.team;
+    for (int64_t i = tasks * part / t.team; i < end; i++)
+      gradient_task(v, &t, i, dw, sums, own + part * t.own);
+  }
+  const int64_t numel = v->groups * v->k * v->c * 9;
+  for (int64_t part = 1; part < t.parts; part++)
+    for (int64_t i = 0; i < numel; i++)
+      dw[i] += sums[(part - 1) * (t.sums / (t.parts - 1)) + i];
+}

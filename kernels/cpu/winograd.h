@@ -1,0 +1,56 @@
+/* kernels/cpu/winograd.h -- 3 x 3 windows with stride 1 by Winograd's F(4 x 4, 3 x 3). */
+#ifndef MT_WINOGRAD_H
+#define MT_WINOGRAD_H
+
+#include "kernels/cpu/gemm.h"
+
+/* A tile is 4 x 4 elements of y, made of 6 x 6 of x; in between there are as many
+** products, MT_POINTS of them. The polynomials are evaluated at 0, 5/8, -5/8, 3/2, -3/2
+** and infinity: products of these are exact, and of rounding errors they make a third of
+** what the usual 0, 1, -1, 2, -2 do. */
+#define MT_POINTS 36
+#define MT_TILE   4
+#define MT_PATCH  6
+
+/* The loops for one level of x86-64. Tiles lie side by side: a vector is one element of
+** `lanes` tiles. Counts are rounded up to whole vectors, which must have room. */
+typedef struct mt_winograd_isa {
+  int lanes;
+  /* to[j * step + t] = row[4 * t + j] for t < tiles and j < columns (4 or 6) */
+  void (*split_row)(int64_t tiles, int columns, const float *row, float *to,
+                    int64_t step);
+  /* n elements of each of some rows */
+  void (*copy_rows)(int64_t rows, int64_t n, const float *from, int64_t from_row,
+                    float *to, int64_t to_row);
+  /* to[e * step + t]: patches of x. Element (i, j) of tile t's patch lies at
+  ** from[((i % 4) * 6 + j) * plane + i / 4 * width + t]. */
+  void (*patches)(int64_t tiles, const float *from, int64_t plane, int64_t width,
+                  float *to, int64_t step);
+  /* the same of gradients: element (i, j) of a tile at from[(i * 4 + j) * plane + t] */
+  void (*gradients)(int64_t tiles, const float *from, int64_t plane, float *to,
+                    int64_t step);
+  /* to[i * row + 4 * t + j] = element (i, j) of tile t of y, from its products
+  ** from[e * step + t], plus bias */
+  void (*tiles)(int64_t tiles, const float *from, int64_t step, float bias, float *to,
+                int64_t row);
+  /* to[e * step + p * rows + r]: filters r < count <= rows, a panel of a packed matrix,
+  ** from w[r * wr + p * wp + (0 .. 8)], turned by 180 degrees with flip; p < depth */
+  void (*filters)(int64_t count, int64_t rows, int64_t depth, const float *w,
+                  int64_t wr, int64_t wp, bool flip, float *to, int64_t step);
+  /* dw[p * 9 + (0 .. 8)] = a filter's gradient, from its products' from[e * step + p]
+  */
+  void (*filter_gradients)(int64_t depth, const float *from, int64_t step, float *dw);
+} mt_winograd_isa;
+MT_ISA_DECLARE(const mt_winograd_isa, mt_winograd); /* rows_winograd.c */
+
+/* Is it fast for this one, and accurate enough? The answer does not depend on threads. */
+bool mt_winograd_takes(const mt_conv *v);
+size_t mt_winograd_scratch(const mt_conv *v, int threads);
+void mt_winograd_run(const mt_conv *v, void *scratch, int threads);
+
+/* The gradient to the weights, which are written: v->y is that to y. */
+bool mt_winograd_takes_gradient(const mt_conv *v);
+size_t mt_winograd_gradient_scratch(const mt_conv *v, int threads);
+void mt_winograd_gradient_run(const mt_conv *v, float *dw, void *scratch, int threads);
+
+#endif
