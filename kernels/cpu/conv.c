@@ -270,12 +270,8 @@ static mt_status conv2d_kernel(const mt_call *call) {
   size_t bytes;
   mt_conv d;
   switch (way_of(mt_conv_of_forward(call, &d), &d)) {
-  case BY_WINOGRAD:
-    mt_winograd_run(&d, call->scratch, call->num_threads);
-    return MT_OK;
-  case DIRECTLY:
-    mt_conv_direct_run(&d, call->scratch, call->num_threads);
-    return MT_OK;
+  case BY_WINOGRAD: mt_winograd_run(&d, call->scratch, call->num_threads); return MT_OK;
+  case DIRECTLY: mt_conv_direct_run(&d, call->scratch, call->num_threads); return MT_OK;
   default: break;
   }
   const conv v = plan_forward(call, call->scratch, &bytes);
@@ -359,12 +355,8 @@ static mt_status conv2d_backward_input_kernel(const mt_call *call) {
   size_t bytes;
   mt_conv d;
   switch (way_of(mt_conv_of_input(call, &d), &d)) {
-  case BY_WINOGRAD:
-    mt_winograd_run(&d, call->scratch, call->num_threads);
-    return MT_OK;
-  case DIRECTLY:
-    mt_conv_direct_run(&d, call->scratch, call->num_threads);
-    return MT_OK;
+  case BY_WINOGRAD: mt_winograd_run(&d, call->scratch, call->num_threads); return MT_OK;
+  case DIRECTLY: mt_conv_direct_run(&d, call->scratch, call->num_threads); return MT_OK;
   default: break;
   }
   const conv v = plan_input(call, call->scratch, &bytes);

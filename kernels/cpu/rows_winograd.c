@@ -96,23 +96,23 @@ INLINE void filter_elements(const V *m, V *to) {
 
 /* Both dims of `size` x `size` elements, (i, j) at from[row[i] + j * column], to `made` x
 ** `made`, which lie step apart. */
-#define BOTH_DIMS(name, one_dim, size, made)                                        \
+#define BOTH_DIMS(name, one_dim, size, made)                                         \
   INLINE void name(const float *from, const int64_t *row, int64_t column, float *to, \
-                   int64_t step) {                                                  \
-    V half[size][made];                                                             \
-    _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) {                        \
-      V d[size];                                                                    \
-      _Pragma("GCC unroll 6") for (int i = 0; i < size; i++) d[i] =                 \
-          *(const V *)(from + row[i] + j * column);                                 \
-      one_dim(d, half[j]);                                                          \
-    }                                                                               \
-    _Pragma("GCC unroll 6") for (int i = 0; i < made; i++) {                        \
-      V d[size], value[made];                                                       \
-      _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) d[j] = half[j][i];     \
-      one_dim(d, value);                                                            \
-      _Pragma("GCC unroll 6") for (int j = 0; j < made; j++)                        \
-          *(V *)(to + (i * made + j) * step) = value[j];                            \
-    }                                                                               \
+                   int64_t step) {                                                   \
+    V half[size][made];                                                              \
+    _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) {                         \
+      V d[size];                                                                     \
+      _Pragma("GCC unroll 6") for (int i = 0; i < size; i++) d[i] =                  \
+          *(const V *)(from + row[i] + j * column);                                  \
+      one_dim(d, half[j]);                                                           \
+    }                                                                                \
+    _Pragma("GCC unroll 6") for (int i = 0; i < made; i++) {                         \
+      V d[size], value[made];                                                        \
+      _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) d[j] = half[j][i];      \
+      one_dim(d, value);                                                             \
+      _Pragma("GCC unroll 6") for (int j = 0; j < made; j++) *                       \
+          (V *)(to + (i * made + j) * step) = value[j];                              \
+    }                                                                                \
   }
 BOTH_DIMS(patch, patch_points, 6, 6)
 BOTH_DIMS(gradient, gradient_points, 4, 6)
@@ -124,8 +124,7 @@ static void patches(int64_t tiles, const float *from, int64_t plane, int64_t wid
                     float *to, int64_t step) {
   const int64_t row[6] = {0,          6 * plane, 12 * plane,
                           18 * plane, width,     6 * plane + width};
-  for (int64_t t = 0; t < tiles; t += LANES)
-    patch(from + t, row, plane, to + t, step);
+  for (int64_t t = 0; t < tiles; t += LANES) patch(from + t, row, plane, to + t, step);
 }
 
 static void gradients(int64_t tiles, const float *from, int64_t plane, float *to,
@@ -139,8 +138,10 @@ static void gradients(int64_t tiles, const float *from, int64_t plane, float *to
 INLINE void unzip(const float *from, V *to) {
   const VI even = {MASK_EVEN}, odd = {MASK_ODD};
   const V *v = (const V *)from;
-  const V a = __builtin_shuffle(v[0], v[1], even), b = __builtin_shuffle(v[0], v[1], odd);
-  const V c = __builtin_shuffle(v[2], v[3], even), d = __builtin_shuffle(v[2], v[3], odd);
+  const V a = __builtin_shuffle(v[0], v[1], even),
+          b = __builtin_shuffle(v[0], v[1], odd);
+  const V c = __builtin_shuffle(v[2], v[3], even),
+          d = __builtin_shuffle(v[2], v[3], odd);
   to[0] = __builtin_shuffle(a, c, even), to[2] = __builtin_shuffle(a, c, odd);
   to[1] = __builtin_shuffle(b, d, even), to[3] = __builtin_shuffle(b, d, odd);
 }
@@ -153,21 +154,26 @@ INLINE void zip(const V *from, V bias, float *to) {
   const V c = __builtin_shuffle(from[1], from[3], low);
   const V d = __builtin_shuffle(from[1], from[3], high);
   V *v = (V *)to;
-  v[0] = __builtin_shuffle(a, c, low) + bias, v[1] = __builtin_shuffle(a, c, high) + bias;
-  v[2] = __builtin_shuffle(b, d, low) + bias, v[3] = __builtin_shuffle(b, d, high) + bias;
+  v[0] = __builtin_shuffle(a, c, low) + bias,
+  v[1] = __builtin_shuffle(a, c, high) + bias;
+  v[2] = __builtin_shuffle(b, d, low) + bias,
+  v[3] = __builtin_shuffle(b, d, high) + bias;
 }
 
 static void split_row(int64_t tiles, int columns, const float *row, float *to,
                       int64_t step) {
-  for (int64_t t = 0; t < tiles; t += LANES, row += 4 * LANES) {
+  float *next[2] = {to + 4 * step - 1, to + 5 * step - 1}; /* columns 4 and 5 */
+  const float before[2] = {*next[0], *next[1]};
+  const float *from = row;
+  for (int64_t t = 0; t < tiles; t += LANES, from += 4 * LANES) {
     V v[4];
-    unzip(row, v);
+    unzip(from, v);
 #pragma GCC unroll 4
     for (int j = 0; j < 4; j++) *(V *)(to + j * step + t) = v[j];
-    if (columns == 4) continue;
-    unzip(row + 4, v);
-    *(V *)(to + 4 * step + t) = v[0], *(V *)(to + 5 * step + t) = v[1];
+    if (columns == 6) *(V *)(next[0] + t) = v[0], *(V *)(next[1] + t) = v[1];
   }
+  if (columns != 6) return;
+  for (int j = 0; j < 2; j++) *next[j] = before[j], next[j][tiles] = row[4 * tiles + j];
 }
 
 /* Rows shorter than a vector go element by element; else the last vector overlaps. */
@@ -210,7 +216,39 @@ static void filters(int64_t count, int64_t rows, int64_t depth, const float *w,
   }
 }
 
-static void filter_gradients(int64_t depth, const float *from, int64_t step, float *dw) {
+/* r[i][j] = r[j][i]: a vector's halves are interleaved with those half the rows on, as
+** often as there are bits in LANES. */
+INLINE void transpose(V *r) {
+  const VI low = {MASK_LOW}, high = {MASK_HIGH};
+#pragma GCC unroll 4
+  for (int bit = 1; bit < LANES; bit *= 2) {
+    V s[LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES / 2; i++) {
+      s[2 * i] = __builtin_shuffle(r[i], r[i + LANES / 2], low);
+      s[2 * i + 1] = __builtin_shuffle(r[i], r[i + LANES / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < LANES; i++) r[i] = s[i];
+  }
+}
+
+static void turn(int64_t channels, int64_t tiles, const float *from, int64_t row,
+                 float *to, int64_t to_row) {
+  for (int64_t c = 0; c < channels; c += LANES)
+    for (int64_t t = 0; t < tiles; t += LANES) {
+      V r[LANES];
+#pragma GCC unroll 16
+      for (int i = 0; i < LANES; i++)
+        r[i] = *(const V *)(from + mt_min(c + i, channels - 1) * row + t);
+      transpose(r);
+#pragma GCC unroll 16
+      for (int i = 0; i < LANES; i++) *(V *)(to + (t + i) * to_row + c) = r[i];
+    }
+}
+
+static void filter_gradients(int64_t depth, const float *from, int64_t step,
+                             float *dw) {
   const int64_t row[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
   for (int64_t p = 0; p < depth; p += LANES) {
     V made[9];
@@ -222,5 +260,6 @@ static void filter_gradients(int64_t depth, const float *from, int64_t step, flo
   }
 }
 
-const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {
-    LANES, split_row, copy_rows, patches, gradients, tiles, filters, filter_gradients};
+const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {LANES,   split_row, copy_rows,
+                                                  patches, gradients, tiles,
+                                                  filters, turn,      filter_gradients};

@@ -1,17 +1,17 @@
 /* kernels/cpu/winograd.c -- convolutions with 3 x 3 windows and stride 1 by Winograd's
 ** F(4 x 4, 3 x 3) (Lavin and Gray 2015): tiles of y cost a quarter of the products. */
 #include "kernels/cpu/winograd.h"
-#include <stdlib.h>
 
-/* Fewer channels or filters don't pay for the transforms, fewer tiles not for that of
-** the filters. */
-#define FEWEST_CHANNELS 12
-#define FEWEST_TILES    32
+/* Fewer channels or filters don't pay for the transforms (of the weight gradient fewer
+** pairs), fewer tiles not for that of the filters. */
+#define FEWEST_CHANNELS 8
+#define FEWEST_PAIRS    144
+#define FEWEST_TILES    16
 /* Transformed filters are four times as large as filters: of all groups, bytes at most. */
 #define MOST_FILTERS ((int64_t)64 << 20)
 /* Transformed patches of a chunk of tiles, bytes about, and products of some filters. */
 #define CHUNK_BYTES   (512 << 10)
-#define PRODUCT_BYTES (224 << 10)
+#define PRODUCT_BYTES (96 << 10)
 /* Weight gradients: parts of the batch at most, and tiles of a part at least. */
 #define PARTS      16
 #define PART_TILES 256
@@ -28,7 +28,10 @@ typedef struct plan {
   int64_t team;
   /* floats */
   int64_t filters, point; /* transformed filters of a group, of one point */
-  int64_t plane, split, line, patches, products, elements, packed, own, sums;
+  int64_t patch, patches; /* transformed patches of one point, of all */
+  int64_t value, values;  /* transformed gradients to y */
+  int64_t product, products;
+  int64_t plane, split, line, elements, turned, own, sums;
 } plan;
 
 /* Tiles from .. from + count - 1 of an image, which are tiles at .. of the chunk. */
@@ -36,11 +39,9 @@ typedef struct piece {
   int64_t image, from, count, at;
 } piece;
 
-static bool fits(const mt_conv *v) {
-  return v->dtype == MT_F32 && v->kh == 3 && v->kw == 3 && v->dh == 1 && v->dw == 1 &&
-         v->ph >= 0 && v->pw >= 0 && v->c >= FEWEST_CHANNELS &&
-         v->k >= FEWEST_CHANNELS && v->oh > 2 && v->ow > 2;
-}
+/* Floats from one point to the next: an odd number of cache lines, or what belongs
+** together would lie in few of a cache's sets. */
+static int64_t point_step(int64_t floats) { return mt_round_up(floats + 16, 32) - 16; }
 
 static int64_t parts_of(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
@@ -50,11 +51,12 @@ static plan make_plan(const mt_conv *v, int threads, int64_t points) {
   t.down = parts_of(v->oh, MT_TILE), t.across = parts_of(v->ow, MT_TILE);
   t.tiles = t.down * t.across;
   const int64_t total = t.tiles * v->n;
-  int64_t chunk_bytes=getenv("WCB")?atoi(getenv("WCB"))<<10:CHUNK_BYTES;
-  const int64_t fit = chunk_bytes / (4 * MT_POINTS * points);
+  const int64_t fit = CHUNK_BYTES / (4 * MT_POINTS * points);
   t.chunk = mt_min(mt_max(fit / (2 * lanes) * (2 * lanes), 2 * lanes), 16 * lanes);
   t.chunk = mt_min(t.chunk, mt_round_up(total, lanes));
   t.room = t.chunk + lanes;
+  t.patch = point_step(v->c * t.room);
+  t.patches = MT_POINTS * t.patch;
   t.panels = parts_of(v->k, mr);
   const double work = (double)total * (double)v->groups * (double)v->c * (double)v->k;
   t.team = mt_max(1, mt_min(threads, (int64_t)(work * MT_POINTS / MT_GEMM_GRAIN)));
@@ -114,19 +116,19 @@ static int64_t split_piece(const plan *t, const piece *p, const float *x, int64_
 }
 
 /* The transformed patches of tiles [at, end): point e of channel c's tile i at
-** to[(e * channels + c) * room + i]. */
+** to[e * patch + c * room + i]. */
 static void transform_patches(const mt_conv *v, const plan *t, int64_t g, int64_t at,
                               int64_t end, float *split, float *line, float *to) {
   for (int64_t c = 0; c < v->c; c++)
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
-      const float *x = (const float *)v->x +
-                       ((p.image * v->groups + g) * v->c + c) * v->h * v->w;
+      const float *x =
+          (const float *)v->x + ((p.image * v->groups + g) * v->c + c) * v->h * v->w;
       int64_t first;
-      const int64_t width =
-          split_piece(t, &p, x, v->h, v->w, v->ph, v->pw, MT_PATCH, split, line, &first);
+      const int64_t width = split_piece(t, &p, x, v->h, v->w, v->ph, v->pw, MT_PATCH,
+                                        split, line, &first);
       t->loops->patches(p.count, split + first, t->plane, width,
-                        to + c * t->room + p.at, v->c * t->room);
+                        to + c * t->room + p.at, t->patch);
       from += p.count;
     }
 }
@@ -135,24 +137,26 @@ static void transform_patches(const mt_conv *v, const plan *t, int64_t g, int64_
 
 static plan plan_forward(const mt_conv *v, int threads) {
   plan t = make_plan(v, threads, v->c);
-  const int64_t mr = t.isa->mr, lanes = t.loops->lanes;
-  t.point = mt_round_up(t.panels * mr * v->c, lanes);
+  const int64_t mr = t.isa->mr;
+  t.point = point_step(t.panels * mr * v->c);
   t.filters = MT_POINTS * t.point;
-  t.patches = MT_POINTS * v->c * t.room;
-  int64_t product_bytes=getenv("WPB")?atoi(getenv("WPB"))<<10:PRODUCT_BYTES;
-  const int64_t fit = product_bytes / (4 * MT_POINTS * t.room) / mr * mr;
-  t.at_once = mt_min(mt_max(fit, mr), t.panels * mr);
-  t.products = MT_POINTS * t.at_once * t.room;
+  const int64_t fit = PRODUCT_BYTES / (4 * MT_POINTS * t.room) / mr * mr;
+  t.at_once = mt_min(mt_max(fit, mr), v->k);
+  t.product = point_step(t.at_once * t.room);
+  t.products = MT_POINTS * t.product;
   t.elements = 4 * 4 * t.room;
   t.own = t.split + t.line + t.patches + t.products + t.elements;
   return t;
 }
 
+/* More than half of the tiles' elements must be of y. */
 bool mt_winograd_takes(const mt_conv *v) {
-  if (!fits(v)) return false;
-  const int64_t tiles = parts_of(v->oh, MT_TILE) * parts_of(v->ow, MT_TILE) * v->n;
-  return tiles >= FEWEST_TILES &&
-         v->groups * v->c * v->k <= MOST_FILTERS / (4 * MT_POINTS);
+  if (v->dtype != MT_F32 || v->kh != 3 || v->kw != 3 || v->dh != 1 || v->dw != 1 ||
+      v->ph < 0 || v->pw < 0 || v->c < FEWEST_CHANNELS || v->k < FEWEST_CHANNELS ||
+      v->groups * v->c * v->k > MOST_FILTERS / (4 * MT_POINTS))
+    return false;
+  const int64_t tiles = parts_of(v->oh, MT_TILE) * parts_of(v->ow, MT_TILE);
+  return tiles * v->n >= FEWEST_TILES && 2 * v->oh * v->ow > tiles * MT_TILE * MT_TILE;
 }
 
 size_t mt_winograd_scratch(const mt_conv *v, int threads) {
@@ -165,7 +169,6 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
                        int64_t filters, int64_t at, int64_t end, const float *weights,
                        const float *patches, float *products, float *elements) {
   const int64_t mr = t->isa->mr, count = mt_round_up(end - at, t->loops->lanes);
-  const int64_t step = t->at_once * t->room;
   for (int64_t e = 0; e < MT_POINTS; e++)
     t->isa->block(&(mt_block){.m = filters,
                               .n = count,
@@ -174,20 +177,19 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
                               .ars = 1,
                               .acs = mr,
                               .anext = mr * v->c,
-                              .b = patches + e * v->c * t->room,
+                              .b = patches + e * t->patch,
                               .brs = t->room,
                               .bnext = t->isa->nr,
-                              .c = products + e * step,
+                              .c = products + e * t->product,
                               .crs = t->room});
   const int64_t row = 4 * t->room, plane = v->oh * v->ow;
   for (int64_t i = 0; i < filters; i++) {
     const float *bias = v->bias;
-    t->loops->tiles(count, products + i * t->room, step,
+    t->loops->tiles(count, products + i * t->room, t->product,
                     bias ? bias[g * v->k + k + i] : 0, elements, row);
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
-      float *y =
-          (float *)v->y + ((p.image * v->groups + g) * v->k + k + i) * plane;
+      float *y = (float *)v->y + ((p.image * v->groups + g) * v->k + k + i) * plane;
       for (int64_t done = 0; done < p.count;) {
         const int64_t down = (p.from + done) / t->across;
         const int64_t across = (p.from + done) % t->across;
@@ -248,18 +250,20 @@ static plan plan_gradient(const mt_conv *v, int threads) {
   const int64_t tasks = t.parts * v->groups;
   t.splits = mt_min(parts_of(t.team, tasks), t.panels);
   t.team = mt_min(t.team, tasks * t.splits);
-  t.at_once = parts_of(t.panels, t.splits) * t.isa->mr;
-  t.patches = MT_POINTS * v->c * t.room;
-  t.elements = MT_POINTS * t.at_once * t.room;
-  t.packed = mt_round_up(v->c, t.isa->nr) * t.chunk;
-  t.point = t.at_once * mt_round_up(v->c, lanes);
-  t.products = MT_POINTS * t.point;
-  t.own = t.split + t.line + t.patches + t.elements + t.packed + t.products;
+  t.at_once = mt_min(parts_of(t.panels, t.splits) * t.isa->mr, v->k);
+  t.value = point_step(t.at_once * t.room);
+  t.values = MT_POINTS * t.value;
+  t.turned = mt_round_up(v->c, lanes) * t.room;
+  t.product = point_step(t.at_once * mt_round_up(v->c, lanes));
+  t.products = MT_POINTS * t.product;
+  t.own = t.split + t.line + t.patches + t.values + t.turned + t.products;
   t.sums = (t.parts - 1) * mt_round_up(v->groups * v->k * v->c * 9, lanes);
   return t;
 }
 
-bool mt_winograd_takes_gradient(const mt_conv *v) { return mt_winograd_takes(v); }
+bool mt_winograd_takes_gradient(const mt_conv *v) {
+  return v->c * v->k >= FEWEST_PAIRS && mt_winograd_takes(v);
+}
 
 size_t mt_winograd_gradient_scratch(const mt_conv *v, int threads) {
   const plan t = plan_gradient(v, threads);
@@ -273,10 +277,10 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
   const int64_t part = task / t->splits / v->groups, total = t->tiles * v->n;
   const int64_t k = split * t->at_once, filters = mt_min(v->k - k, t->at_once);
   if (filters <= 0) return;
-  const int64_t ld = mt_round_up(v->c, t->loops->lanes), step = t->at_once * t->room;
+  const int64_t ld = mt_round_up(v->c, t->loops->lanes);
   float *cut = own, *line = cut + t->split, *patches = line + t->line;
-  float *values = patches + t->patches, *packed = values + t->elements;
-  float *products = packed + t->packed;
+  float *values = patches + t->patches, *turned = values + t->values;
+  float *products = turned + t->turned;
   memset(own, 0, (size_t)(t->split + t->line) * sizeof *own);
   const int64_t begin = total * part / t->parts, end = total * (part + 1) / t->parts;
   for (int64_t at = begin, next; at < end && !mt_stopped(v->call); at = next) {
@@ -290,29 +294,29 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
         int64_t first;
         split_piece(t, &p, dy, v->oh, v->ow, 0, 0, MT_TILE, cut, line, &first);
         t->loops->gradients(p.count, cut + first, t->plane, values + i * t->room + p.at,
-                            step);
+                            t->value);
         from += p.count;
       }
     for (int64_t e = 0; e < MT_POINTS; e++) {
-      t->isa->pack_b(next - at, v->c, patches + e * v->c * t->room, 1, t->room, packed);
+      t->loops->turn(v->c, next - at, patches + e * t->patch, t->room, turned, ld);
       t->isa->block(&(mt_block){.m = filters,
                                 .n = v->c,
                                 .k = next - at,
-                                .a = values + e * step,
+                                .a = values + e * t->value,
                                 .ars = t->room,
                                 .acs = 1,
                                 .anext = t->isa->mr * t->room,
-                                .b = packed,
-                                .brs = t->isa->nr,
-                                .bnext = t->isa->nr * (next - at),
-                                .c = products + e * t->point,
+                                .b = turned,
+                                .brs = ld,
+                                .bnext = t->isa->nr,
+                                .c = products + e * t->product,
                                 .crs = ld,
                                 .accumulate = at > begin});
     }
   }
   float *to = part ? sums + (part - 1) * (t->sums / mt_max(1, t->parts - 1)) : dw;
   for (int64_t i = 0; i < filters; i++)
-    t->loops->filter_gradients(v->c, products + i * ld, t->point,
+    t->loops->filter_gradients(v->c, products + i * ld, t->product,
                                to + (g * v->k + k + i) * v->c * 9);
 }
 

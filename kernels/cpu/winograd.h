@@ -16,7 +16,8 @@
 ** `lanes` tiles. Counts are rounded up to whole vectors, which must have room. */
 typedef struct mt_winograd_isa {
   int lanes;
-  /* to[j * step + t] = row[4 * t + j] for t < tiles and j < columns (4 or 6) */
+  /* to[j * step + t] = row[4 * t + j] for t < tiles and j < columns (4 or 6). Rows go
+  ** from the first one on: what lies before `to` is kept, also of columns' last tiles. */
   void (*split_row)(int64_t tiles, int columns, const float *row, float *to,
                     int64_t step);
   /* n elements of each of some rows */
@@ -37,6 +38,9 @@ typedef struct mt_winograd_isa {
   ** from w[r * wr + p * wp + (0 .. 8)], turned by 180 degrees with flip; p < depth */
   void (*filters)(int64_t count, int64_t rows, int64_t depth, const float *w,
                   int64_t wr, int64_t wp, bool flip, float *to, int64_t step);
+  /* to[t * to_row + c] = from[c * row + t]; whole vectors of both */
+  void (*turn)(int64_t channels, int64_t tiles, const float *from, int64_t row,
+               float *to, int64_t to_row);
   /* dw[p * 9 + (0 .. 8)] = a filter's gradient, from its products' from[e * step + p]
   */
   void (*filter_gradients)(int64_t depth, const float *from, int64_t step, float *dw);
