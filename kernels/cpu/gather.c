@@ -1,5 +1,6 @@
 /* kernels/cpu/gather.c -- elements along one dim at the positions of an index tensor
-** of as many dims: gather and scatter_add. */
+** of as many dims: gather, scatter_add, _scatter and
+** _scatter_fold. */
 #include "kernels/cpu/positions.h"
 
 /* A walk over the index (contiguous): `other` is x for gather, y for scatter_add;
@@ -137,3 +138,83 @@ static mt_status scatter_add_kernel(const mt_call *call) {
 
 const mt_entry mt_cpu_scatter_add = {
     .run = scatter_add_kernel, .dtypes = MT_FLOAT32_64 | MT_INT_MASK, .contiguous = 2};
+
+/* ---- _scatter, _scatter_fold: replaced, multiplied, the larger, the smaller ---- */
+
+#define SET_ROW(T, sfx)                                                        \
+  static void set_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
+                            char *src, int64_t src_step, const int64_t *at) {  \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step)              \
+      if (at[i] >= 0) *(T *)(y + at[i] * along) = *(const T *)src;             \
+  }
+SET_ROW(uint8_t, 1)
+SET_ROW(uint16_t, 2)
+SET_ROW(uint32_t, 4)
+SET_ROW(uint64_t, 8)
+
+/* V: the type that a comparison or product runs in. NaN is larger and smaller. */
+#define FOLD_ROWS(T, sfx, V, LOAD, STORE)                                             \
+  static void prod_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
+                             char *src, int64_t src_step, const int64_t *at) {        \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
+      if (at[i] < 0) continue;                                                        \
+      T *to = (T *)(y + at[i] * along);                                               \
+      *to = (T)STORE((V)(LOAD(*to) * LOAD(*(const T *)src)));                         \
+    }                                                                                 \
+  }                                                                                   \
+  static void amax_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
+                             char *src, int64_t src_step, const int64_t *at) {        \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
+      if (at[i] < 0) continue;                                                        \
+      T *to = (T *)(y + at[i] * along);                                               \
+      const V v = LOAD(*(const T *)src), old = LOAD(*to);                             \
+      if (v > old || v != v) *to = *(const T *)src;                                   \
+    }                                                                                 \
+  }                                                                                   \
+  static void amin_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
+                             char *src, int64_t src_step, const int64_t *at) {        \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
+      if (at[i] < 0) continue;                                                        \
+      T *to = (T *)(y + at[i] * along);                                               \
+      const V v = LOAD(*(const T *)src), old = LOAD(*to);                             \
+      if (v < old || v != v) *to = *(const T *)src;                                   \
+    }                                                                                 \
+  }
+#define SAME(x) (x)
+FOLD_ROWS(float, f32, float, SAME, SAME)
+FOLD_ROWS(double, f64, double, SAME, SAME)
+FOLD_ROWS(uint16_t, f16, float, mt_f16_to_f32, mt_f32_to_f16)
+FOLD_ROWS(uint16_t, bf16, float, mt_bf16_to_f32, mt_f32_to_bf16)
+#define FOLD_INT(dtype, T, sfx) FOLD_ROWS(T, sfx, T, SAME, SAME)
+MT_EACH_INT(FOLD_INT)
+
+typedef void (*row_fn)(int64_t, char *, int64_t, int64_t, char *, int64_t,
+                       const int64_t *);
+
+static mt_status scatter_with(const mt_call *call, row_fn row) {
+  walk w = make_walk(call, call->out[0], call->in[2]);
+  const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
+  if (status != MT_OK) return status;
+  w.row = row;
+  return start(&w, w.ndim > 1);
+}
+
+static mt_status scatter_kernel(const mt_call *call) {
+  static const row_fn by_size[] = {
+      [1] = set_row_1, [2] = set_row_2, [4] = set_row_4, [8] = set_row_8};
+  return scatter_with(call, by_size[mt_cpu_size(call->in[0]->dtype)]);
+}
+
+static mt_status scatter_fold_kernel(const mt_call *call) {
+#define FOLD_ENTRY(d, T, sfx) [d] = {prod_row_##sfx, amax_row_##sfx, amin_row_##sfx},
+  static const row_fn rows[MT_NDTYPES][3] = {
+      MT_EACH_FLOAT(FOLD_ENTRY) MT_EACH_INT(FOLD_ENTRY)
+          FOLD_ENTRY(MT_F16, uint16_t, f16) FOLD_ENTRY(MT_BF16, uint16_t, bf16)
+              FOLD_ENTRY(MT_BOOL, uint8_t, u8)};
+  return scatter_with(call, rows[call->in[0]->dtype][call->attr[1].i[0]]);
+}
+
+const mt_entry mt_cpu__scatter = {
+    .run = scatter_kernel, .dtypes = MT_ALL_MASK, .contiguous = 2};
+const mt_entry mt_cpu__scatter_fold = {
+    .run = scatter_fold_kernel, .dtypes = MT_ALL_MASK, .contiguous = 2};

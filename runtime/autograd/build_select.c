@@ -1,6 +1,7 @@
 /* runtime/autograd/build_select.c -- composite ops that select: max, min, masked_fill,
-** masked_select, nonzero. */
+** masked_select, masked_scatter, nonzero. */
 #include <string.h>
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 /* ---- max, min ---- */
@@ -49,17 +50,6 @@ mt_status mt_build_masked_fill(mt_build_call *c) {
   return MT_OK;
 }
 
-/* Flat positions, from 1, of what is not 0. Waits for the device. */
-static mt_tensor *flat_positions(mt_calc *c, mt_tensor *x) {
-  double count;
-  int64_t n = 0;
-  mt_tensor *const number = mt_c1(c, MT_OP_count_nonzero, x);
-  if (!number) return NULL;
-  c->status = mt_item(c->ctx, number, &count, &n);
-  const mt_attr attr = mt_attr_i(n);
-  return mt_c1a(c, MT_OP__nonzero, x, 1, &attr);
-}
-
 mt_status mt_build_masked_select(mt_build_call *c) {
   mt_tensor *x = c->in[0], *mask = c->in[1];
   MT_TRY(check_mask(mask));
@@ -70,35 +60,62 @@ mt_status mt_build_masked_select(mt_build_call *c) {
   x = mt_cexpand(c->calc, x, ndim, shape);
   mask = mt_cexpand(c->calc, mask, ndim, shape);
   if (!x) return MT_OK;
-  const int64_t n = mt_numel(&x->v);
-  const mt_attr dim = mt_attr_i(0);
-  mt_tensor *const in[] = {mt_creshape(c->calc, x, 1, &n),
-                           flat_positions(c->calc, mask)};
-  c->out[0] = mt_ca(c->calc, MT_OP_index_select, 2, in, 0, 1, &dim, NULL);
+  const mt_attr count =
+      mt_attr_i(mt_citem(c->calc, mt_c1(c->calc, MT_OP_count_nonzero, mask), NULL));
+  mt_tensor *const in[] = {x, mask};
+  c->out[0] = mt_ca(c->calc, MT_OP__masked_select, 2, in, 0, 1, &count, NULL);
+  return MT_OK;
+}
+
+/* The number of each true element picks from src: a running count, 1 where there is
+** none yet. */
+mt_status mt_build_masked_scatter(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0], *mask = call->in[1];
+  mt_tensor *src = mt_cflat(c, mt_cas(c, call->in[2], x->v.dtype));
+  MT_TRY(check_mask(mask));
+  int ndim = x->v.ndim;
+  int64_t shape[MT_MAX_DIMS];
+  memcpy(shape, x->v.shape, sizeof shape);
+  MT_TRY(mt_broadcast(&ndim, shape, &mask->v));
+  mask = mt_cexpand(c, mask, ndim, shape);
+  if (!src || !mask) return MT_OK;
+  const int64_t given = src->v.shape[0], n = mt_numel(&mask->v);
+  if (given < n && (given == 0 || mt_device_of(x).kind == MT_CPU)) {
+    const int64_t want = mt_citem(c, mt_c1(c, MT_OP_count_nonzero, mask), NULL);
+    if (want > given)
+      return mt_fail_arg(MT_ESHAPE, 3,
+                         "src has %lld elements, mask is true %lld times",
+                         (long long)given, (long long)want);
+  }
+  if (given == 0 || n == 0) {
+    call->out[0] = mt_c1(c, MT_OP_clone, mt_cexpand(c, x, ndim, shape));
+    return MT_OK;
+  }
+  const mt_attr first = mt_attr_i(0);
+  mt_tensor *const count = mt_c1a(c, MT_OP_cumsum, mt_cflat(c, mask), 1, &first);
+  mt_tensor *const from = mt_c2(c, MT_OP_maximum, count, mt_cint(c, 1));
+  /* behind the last true one the count may be all of src, never more */
+  mt_tensor *const picked = mt_calong(c, MT_OP_index_select, src, 0, from, NULL);
+  call->out[0] = mt_c3(c, MT_OP_where, mask, mt_creshape(c, picked, ndim, shape), x);
   return MT_OK;
 }
 
 /* ---- nonzero ---- */
 
-static mt_tensor *whole(mt_calc *c, int64_t x) {
-  mt_tensor *t = NULL;
-  if (c->status == MT_OK) c->status = mt_scalar_i64(c->ctx, x, &t);
-  return mt_cown(c, t);
-}
-
 /* The coordinate along a dim of this size and (row-major) stride, from 1. */
 static mt_tensor *coordinate(mt_calc *c, mt_tensor *flat, int64_t size,
                              int64_t stride) {
-  mt_tensor *const from_zero = mt_c2(c, MT_OP_sub, flat, whole(c, 1));
-  mt_tensor *const steps = mt_c2(c, MT_OP_floordiv, from_zero, whole(c, stride));
-  mt_tensor *const at = mt_c2(c, MT_OP_remainder, steps, whole(c, size));
-  return mt_c2(c, MT_OP_add, at, whole(c, 1));
+  mt_tensor *const from_zero = mt_c2(c, MT_OP_sub, flat, mt_cint(c, 1));
+  mt_tensor *const steps = mt_c2(c, MT_OP_floordiv, from_zero, mt_cint(c, stride));
+  mt_tensor *const at = mt_c2(c, MT_OP_remainder, steps, mt_cint(c, size));
+  return mt_c2(c, MT_OP_add, at, mt_cint(c, 1));
 }
 
 mt_status mt_build_nonzero(mt_build_call *c) {
   mt_tensor *const x = c->in[0];
   const int ndim = x->v.ndim;
-  mt_tensor *const flat = flat_positions(c->calc, x);
+  mt_tensor *const flat = mt_cpositions(c->calc, x);
   if (!flat) return MT_OK;
   const int64_t count = flat->v.shape[0];
   if (ndim == 0 || count == 0) {

@@ -49,11 +49,19 @@ static const char *wanted(mt_param_type type) {
   }
 }
 
+/* Inputs of composite ops that may be numbers, by name. */
+static bool named_value(const mt_opinfo *op, int k) {
+  static const char *const names[] = {"value", "values", "src", "q"};
+  for (size_t i = 0; op->kind == MT_KIND_COMPOSITE && i < 4; i++)
+    if (strcmp(op->param[k].name, names[i]) == 0) return true;
+  return false;
+}
+
 /* May a number stand for this input? */
 static bool takes_number(const mt_opinfo *op, int k) {
   if (op->param[k].type != MT_PARAM_INPUT) return false;
   return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where ||
-         (op->op == MT_OP_masked_fill && k == 2);
+         named_value(op, k);
 }
 
 int mtl_raise_type(const mtl_call *c, int k, const char *got) {

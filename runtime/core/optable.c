@@ -119,8 +119,9 @@ static mt_status finish_row(mt_opinfo *row) {
       row->counts_back = true;
   }
   row->as_they_are = class_mask(row->dtypes);
-  if (row->kind == MT_KIND_COMPOSITE) { /* what gives positions only, is not */
-    row->differentiable = strcmp(row->out_name[0], "index") != 0;
+  if (row->kind == MT_KIND_COMPOSITE) { /* what gives positions or counts is not */
+    row->differentiable = strcmp(row->out_name[0], "index") != 0 &&
+                          strcmp(row->out_name[0], "count") != 0;
   } else if (row->kind == MT_KIND_UNARY || row->kind == MT_KIND_BINARY ||
              row->kind == MT_KIND_TERNARY) {
     row->inplace = true;

@@ -98,3 +98,17 @@ mt_status mt_rule_scan(mt_plan *p) {
   mt_plan_shape(p, 0, p->in[0]->ndim, p->in[0]->shape);
   return MT_OK;
 }
+
+mt_status mt_rule_scan_index(mt_plan *p) {
+  p->out[1].dtype = MT_I64;
+  for (int o = 0; o < 2; o++) mt_plan_shape(p, o, p->in[0]->ndim, p->in[0]->shape);
+  return MT_OK;
+}
+
+mt_status mt_rule_recurrence(mt_plan *p) {
+  if (!mt_same_shape(p->in[0], p->in[1]))
+    return mt_fail_arg(MT_ESHAPE, 2, "b has shape %s, a %s", mt_view_text(p->in[1]),
+                       mt_view_text(p->in[0]));
+  mt_plan_shape(p, 0, p->in[0]->ndim, p->in[0]->shape);
+  return MT_OK;
+}

@@ -9,10 +9,11 @@ import gen_elementwise
 import gen_network
 import gen_reduce
 import gen_shape
+import gen_sort
 import refdata
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for part in (gen_elementwise, gen_reduce, gen_network, gen_shape):
+    for part in (gen_elementwise, gen_reduce, gen_network, gen_shape, gen_sort):
         part.generate()
     print("%d ops, %d cases, %d bytes" % refdata.write_all())

@@ -243,7 +243,10 @@ local function against_contiguous(name, case, dtype, device, gradients)
 end
 
 -- The size of the outputs may depend on the values: then broadcasting makes no sense.
-local VALUE_DEPENDENT = { masked_select = true, nonzero = true }
+local VALUE_DEPENDENT = {
+  masked_select = true, nonzero = true, argwhere = true, unique = true,
+  unique_consecutive = true, bincount = true,
+}
 
 -- view never copies: other layouts than the contiguous one are an error more often than
 -- not.

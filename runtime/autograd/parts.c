@@ -1,0 +1,96 @@
+/* runtime/autograd/parts.c -- pieces of expressions that rules and builders share. */
+#include "runtime/autograd/parts.h"
+
+mt_tensor *mt_cpart(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start, int64_t n) {
+  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(start), mt_attr_i(n)};
+  return mt_c1a(c, MT_OP_narrow, x, 3, attr);
+}
+
+mt_tensor *mt_cjoin(mt_calc *c, mt_tensor *a, mt_tensor *b, int64_t dim) {
+  const mt_attr attr = mt_attr_i(dim);
+  return mt_ca(c, MT_OP_cat, 2, (mt_tensor *[]){a, b}, 0, 1, &attr, NULL);
+}
+
+mt_tensor *mt_cpick(mt_calc *c, mt_tensor *x, int64_t dim, int64_t at, bool keepdim) {
+  if (!x || x->v.ndim == 0) return x;
+  if (keepdim) return mt_cpart(c, x, dim, at, 1);
+  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(at)};
+  return mt_c1a(c, MT_OP_select, x, 2, attr);
+}
+
+mt_tensor *mt_cflat(mt_calc *c, mt_tensor *x) {
+  const int64_t n = x ? mt_numel(&x->v) : 0;
+  return mt_creshape(c, x, 1, &n);
+}
+
+mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
+  const mt_attr attr = mt_attr_i(dtype);
+  if (!x || (x->v.dtype == dtype && !x->wrapped)) return x;
+  return mt_c1a(c, MT_OP__cast, x, 1, &attr);
+}
+
+mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x) {
+  return !x || MT_IS_FLOAT(x->v.dtype) ? x : mt_cas(c, x, c->ctx->default_dtype);
+}
+
+mt_tensor *mt_cint(mt_calc *c, int64_t x) {
+  mt_tensor *t = NULL;
+  if (c->status == MT_OK) c->status = mt_scalar_i64(c->ctx, x, &t);
+  return mt_cown(c, t);
+}
+
+mt_tensor *mt_ccount(mt_calc *c, mt_device device, int ndim, const int64_t *shape,
+                     int64_t first) {
+  const mt_attr attr[] = {mt_attr_i(first), mt_attr_i(1)};
+  return mt_c1a(c, MT_OP__arange, mt_czeros(c, MT_I64, device, ndim, shape), 2, attr);
+}
+
+mt_tensor *mt_cones(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape) {
+  const mt_attr one = mt_attr_i(1);
+  return mt_c1a(c, MT_OP_fill, mt_czeros(c, dtype, device, ndim, shape), 1, &one);
+}
+
+mt_tensor *mt_calong(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, mt_tensor *index,
+                     mt_tensor *src) {
+  const mt_attr attr = mt_attr_i(dim);
+  mt_tensor *const in[] = {x, index, src};
+  return mt_ca(c, op, src ? 3 : 2, in, 0, 1, &attr, NULL);
+}
+
+mt_tensor *mt_creduce(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, bool keepdim) {
+  const mt_attr attr[] = {mt_attr_list(1, &dim), mt_attr_i(keepdim)};
+  return mt_c1a(c, op, x, 2, attr);
+}
+
+mt_tensor *mt_ceq_self(mt_calc *c, mt_tensor *x) { return mt_c2(c, MT_OP_eq, x, x); }
+
+mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
+                      mt_tensor **index) {
+  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(descending)};
+  mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
+  mt_tensor *const y = mt_ca(c, MT_OP_sort, 1, &x, 0, 2, attr, out);
+  if (index) *index = out[1];
+  return y;
+}
+
+int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f) {
+  double value = 0;
+  int64_t whole = 0;
+  if (x && c->status == MT_OK) c->status = mt_item(c->ctx, x, &value, &whole);
+  if (f) *f = value;
+  return whole;
+}
+
+mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x) {
+  const mt_attr attr = mt_attr_i(mt_citem(c, mt_c1(c, MT_OP_count_nonzero, x), NULL));
+  return mt_c1a(c, MT_OP__nonzero, x, 1, &attr);
+}
+
+mt_status mt_cdim(const mt_attr *attr, const mt_view *of, int arg, int64_t *dim) {
+  const int ndim = of->ndim > 0 ? of->ndim : 1;
+  *dim = attr->i[0] < 0 ? attr->i[0] + ndim : attr->i[0];
+  if (*dim >= 0 && *dim < ndim) return MT_OK;
+  return mt_fail_arg(MT_EARG, arg, "dim is out of range for shape %s",
+                     mt_view_text(of));
+}

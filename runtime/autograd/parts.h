@@ -1,0 +1,43 @@
+/* runtime/autograd/parts.h -- what rules and builders that take tensors apart write
+** often, on top of calc.h. Dims and positions here count from 0. */
+#ifndef MT_PARTS_H
+#define MT_PARTS_H
+
+#include "runtime/autograd/rule.h"
+
+/* n elements of dim from start, and two tensors joined along dim. */
+mt_tensor *mt_cpart(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start, int64_t n);
+mt_tensor *mt_cjoin(mt_calc *c, mt_tensor *a, mt_tensor *b, int64_t dim);
+/* The slice at `at` of dim, which disappears unless keepdim. x may be 0-dim. */
+mt_tensor *mt_cpick(mt_calc *c, mt_tensor *x, int64_t dim, int64_t at, bool keepdim);
+/* As a vector; a view where that is possible. */
+mt_tensor *mt_cflat(mt_calc *c, mt_tensor *x);
+/* x converted, or x itself if it has the dtype. A number becomes a 0-dim tensor. */
+mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype);
+/* Converted to the default dtype unless it is a float. */
+mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x);
+mt_tensor *mt_cint(mt_calc *c, int64_t x); /* a wrapped integer */
+/* first, first + 1, ...: int64, of a shape. */
+mt_tensor *mt_ccount(mt_calc *c, mt_device device, int ndim, const int64_t *shape,
+                     int64_t first);
+mt_tensor *mt_cones(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape);
+/* op(x, dim, index) or, with src, op(x, dim, index, src). */
+mt_tensor *mt_calong(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, mt_tensor *index,
+                     mt_tensor *src /* [optional] */);
+/* op(x, dim, keepdim): a reduction. */
+mt_tensor *mt_creduce(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, bool keepdim);
+mt_tensor *mt_ceq_self(mt_calc *c, mt_tensor *x); /* what is not NaN */
+mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
+                      mt_tensor **index /* [out] [optional] */);
+/* Flat positions, from 1, of what is not 0. Waits for the device. */
+mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x);
+/* The value of a 0-dim tensor. Waits for the device. */
+int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f /* [out] [optional] */);
+
+/* A dim attribute, which may be a preset that counts from the end, from 0. 0-dim
+** tensors have dim 0. */
+mt_status mt_cdim(const mt_attr *attr, const mt_view *of, int arg,
+                  int64_t *dim /* [out] */);
+
+#endif

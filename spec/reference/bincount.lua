@@ -1,0 +1,22 @@
+-- spec/reference/bincount.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="plain",
+   inputs={{shape={20},dtype="int64",data={5,6,1,3,6,5,5,1,6,1,2,1,6,1,6,4,2,5,6,5}}},
+   outputs={{shape={6},dtype="int64",data={5,2,1,1,5,6}}}},
+  {name="longer",
+   attrs={minlength=7},
+   inputs={{shape={9},dtype="int32",data={2,3,1,2,3,4,1,1,3}}},
+   outputs={{shape={7},dtype="int64",data={3,2,3,1,0,0,0}}}},
+  {name="weights",
+   check=true,
+   inputs={{shape={12},dtype="int64",data={4,4,3,5,2,5,1,2,5,4,5,2}},
+    {shape={12},data={.390625,.421875,-2.046875,-.53125,-.234375,1.96875,-1.765625,-3,3,2.46875,.328125,.828125}}},
+   outputs={{shape={5},data={-1.765625,-2.40625,-2.046875,3.28125,4.765625}}},
+   cotangents={{shape={5},data={.1875,-.1875,.0625,-.6875,-.8125}}},
+   gradients={{shape={12},data={-.6875,-.6875,.0625,-.8125,-.1875,-.8125,.1875,-.1875,-.8125,-.6875,-.8125,-.1875}}}},
+  {name="empty",
+   attrs={minlength=2},
+   inputs={{shape={0},dtype="int64",data={}}},
+   outputs={{shape={2},dtype="int64",data={0,0}}}},
+}

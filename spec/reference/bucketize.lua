@@ -1,0 +1,22 @@
+-- spec/reference/bucketize.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="matrix",
+   inputs={{shape={2,7},data={.015625,.515625,-.109375,.390625,-1.5,2.296875,-.875,.515625,-.234375,.265625,1.859375,-2.421875,-.375,-2.625}},
+    {shape={9},data={-.484375,-.359375,-.234375,-.109375,.015625,.140625,.265625,.390625,.515625}}},
+   outputs={{shape={2,7},dtype="int64",data={5,9,4,8,1,10,1,9,3,7,10,1,2,1}}}},
+  {name="int32",
+   inputs={{shape={3,4},dtype="int32",data={5,3,8,3,0,2,3,3,0,9,1,6}},
+    {shape={4},dtype="int32",data={1,3,3,7}}},
+   outputs={{shape={3,4},dtype="int64",data={4,2,5,2,1,2,2,2,1,5,1,4}}}},
+  {name="matrix, right",
+   attrs={right=true},
+   inputs={{shape={2,7},data={.015625,.390625,-.484375,-2.15625,1.265625,-1.609375,2.875,.140625,.265625,.390625,1.546875,2.828125,-2.03125,.375}},
+    {shape={9},data={-.484375,-.359375,-.234375,-.109375,.015625,.140625,.265625,.390625,.515625}}},
+   outputs={{shape={2,7},dtype="int64",data={6,9,2,1,10,1,10,7,8,9,10,10,1,8}}}},
+  {name="int32, right",
+   attrs={right=true},
+   inputs={{shape={3,4},dtype="int32",data={1,9,6,5,2,3,7,6,5,4,4,4}},
+    {shape={4},dtype="int32",data={1,3,3,7}}},
+   outputs={{shape={3,4},dtype="int64",data={2,5,4,4,2,4,5,4,4,4,4,4}}}},
+}

@@ -1,0 +1,21 @@
+-- spec/reference/isin.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="int64",
+   inputs={{shape={4,5},dtype="int64",data={6,3,4,5,8,9,4,5,5,3,3,7,2,1,9,6,2,6,6,4}},
+    {shape={3},dtype="int64",data={2,3,7}}},
+   outputs={{shape={4,5},dtype="bool",data={0,1,0,0,0,0,0,0,0,1,1,1,1,0,0,0,1,0,0,0}}}},
+  {name="inverted",
+   attrs={invert=true},
+   inputs={{shape={4,5},dtype="int64",data={5,2,0,7,3,9,7,5,5,6,8,7,9,7,1,8,0,9,2,1}},
+    {shape={2,2},dtype="int64",data={2,3,7,0}}},
+   outputs={{shape={4,5},dtype="bool",data={1,0,0,0,0,1,0,1,1,1,1,0,1,0,1,1,0,1,0,1}}}},
+  {name="floats",
+   inputs={{shape={4,5},data={8,1,6,6,2,9,4,6,7,7,4,1,0,3,1,7,8,4,5,7}},
+    {shape={4},data={1,2.5,9,4}}},
+   outputs={{shape={4,5},dtype="bool",data={0,1,0,0,0,1,1,0,0,0,1,1,0,0,1,0,0,1,0,0}}}},
+  {name="nothing",
+   inputs={{shape={3},data={-2.21875,.078125,.90625}},
+    {shape={0},data={}}},
+   outputs={{shape={3},dtype="bool",data={0,0,0}}}},
+}
