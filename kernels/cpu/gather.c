@@ -153,32 +153,32 @@ SET_ROW(uint32_t, 4)
 SET_ROW(uint64_t, 8)
 
 /* V: the type that a comparison or product runs in. NaN is larger and smaller. */
-#define FOLD_ROWS(T, sfx, V, LOAD, STORE)                                             \
-  static void prod_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
-                             char *src, int64_t src_step, const int64_t *at) {        \
-    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
-      if (at[i] < 0) continue;                                                        \
-      T *to = (T *)(y + at[i] * along);                                               \
-      *to = (T)STORE((V)(LOAD(*to) * LOAD(*(const T *)src)));                         \
-    }                                                                                 \
-  }                                                                                   \
-  static void amax_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
-                             char *src, int64_t src_step, const int64_t *at) {        \
-    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
-      if (at[i] < 0) continue;                                                        \
-      T *to = (T *)(y + at[i] * along);                                               \
-      const V v = LOAD(*(const T *)src), old = LOAD(*to);                             \
-      if (v > old || v != v) *to = *(const T *)src;                                   \
-    }                                                                                 \
-  }                                                                                   \
-  static void amin_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along,       \
-                             char *src, int64_t src_step, const int64_t *at) {        \
-    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                   \
-      if (at[i] < 0) continue;                                                        \
-      T *to = (T *)(y + at[i] * along);                                               \
-      const V v = LOAD(*(const T *)src), old = LOAD(*to);                             \
-      if (v < old || v != v) *to = *(const T *)src;                                   \
-    }                                                                                 \
+#define FOLD_ROWS(T, sfx, V, LOAD, STORE)                                       \
+  static void prod_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
+                             char *src, int64_t src_step, const int64_t *at) {  \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      if (at[i] < 0) continue;                                                  \
+      T *to = (T *)(y + at[i] * along);                                         \
+      *to = (T)STORE((V)(LOAD(*to) * LOAD(*(const T *)src)));                   \
+    }                                                                           \
+  }                                                                             \
+  static void amax_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
+                             char *src, int64_t src_step, const int64_t *at) {  \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      if (at[i] < 0) continue;                                                  \
+      T *to = (T *)(y + at[i] * along);                                         \
+      const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
+      if (v > old || v != v) *to = *(const T *)src;                             \
+    }                                                                           \
+  }                                                                             \
+  static void amin_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
+                             char *src, int64_t src_step, const int64_t *at) {  \
+    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      if (at[i] < 0) continue;                                                  \
+      T *to = (T *)(y + at[i] * along);                                         \
+      const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
+      if (v < old || v != v) *to = *(const T *)src;                             \
+    }                                                                           \
   }
 #define SAME(x) (x)
 FOLD_ROWS(float, f32, float, SAME, SAME)
@@ -207,10 +207,9 @@ static mt_status scatter_kernel(const mt_call *call) {
 
 static mt_status scatter_fold_kernel(const mt_call *call) {
 #define FOLD_ENTRY(d, T, sfx) [d] = {prod_row_##sfx, amax_row_##sfx, amin_row_##sfx},
-  static const row_fn rows[MT_NDTYPES][3] = {
-      MT_EACH_FLOAT(FOLD_ENTRY) MT_EACH_INT(FOLD_ENTRY)
-          FOLD_ENTRY(MT_F16, uint16_t, f16) FOLD_ENTRY(MT_BF16, uint16_t, bf16)
-              FOLD_ENTRY(MT_BOOL, uint8_t, u8)};
+  static const row_fn rows[MT_NDTYPES][3] = {MT_EACH_FLOAT(FOLD_ENTRY) MT_EACH_INT(
+      FOLD_ENTRY) FOLD_ENTRY(MT_F16, uint16_t, f16) FOLD_ENTRY(MT_BF16, uint16_t, bf16)
+                                                 FOLD_ENTRY(MT_BOOL, uint8_t, u8)};
   return scatter_with(call, rows[call->in[0]->dtype][call->attr[1].i[0]]);
 }
 

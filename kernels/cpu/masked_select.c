@@ -9,7 +9,9 @@ typedef struct selection {
   int64_t before[MOST_PARTS]; /* how many a part has, then how many lie before it */
 } selection;
 
-static int64_t begin_of(const selection *s, int64_t part) { return s->n * part / s->parts; }
+static int64_t begin_of(const selection *s, int64_t part) {
+  return s->n * part / s->parts;
+}
 
 static void count_parts(void *context, int64_t lo, int64_t hi) {
   selection *s = context;
@@ -28,29 +30,29 @@ static void count_parts(void *context, int64_t lo, int64_t hi) {
 
 /* Eight elements at a time, by way of a buffer, so that none is written beyond the
 ** part's own. */
-#define SELECT(T, sfx)                                                            \
-  static void select_##sfx(void *context, int64_t lo, int64_t hi) {               \
-    const selection *s = context;                                                 \
-    const uint8_t *mask = (const uint8_t *)s->call->in[1]->data;                  \
-    const T *x = (const T *)s->call->in[0]->data;                                 \
-    for (int64_t part = lo; part < hi; part++) {                                  \
-      int64_t i = begin_of(s, part), end = begin_of(s, part + 1);                 \
-      T *y = (T *)s->call->out[0]->data + s->before[part];                        \
-      T *const last = (T *)s->call->out[0]->data + s->count;                      \
-      for (; i + 8 <= end; i += 8) {                                              \
-        uint64_t eight;                                                           \
-        T chosen[9];                                                              \
-        int m = 0;                                                                \
-        memcpy(&eight, mask + i, 8);                                              \
-        if (eight == 0) continue;                                                 \
-        for (int j = 0; j < 8; j++) chosen[m] = x[i + j], m += mask[i + j] != 0;  \
-        if (m > last - y) m = (int)(last - y);                                    \
-        for (int j = 0; j < m; j++) y[j] = chosen[j];                             \
-        y += m;                                                                   \
-      }                                                                           \
-      for (; i < end; i++)                                                        \
-        if (mask[i] && y < last) *y++ = x[i];                                     \
-    }                                                                             \
+#define SELECT(T, sfx)                                                           \
+  static void select_##sfx(void *context, int64_t lo, int64_t hi) {              \
+    const selection *s = context;                                                \
+    const uint8_t *mask = (const uint8_t *)s->call->in[1]->data;                 \
+    const T *x = (const T *)s->call->in[0]->data;                                \
+    for (int64_t part = lo; part < hi; part++) {                                 \
+      int64_t i = begin_of(s, part), end = begin_of(s, part + 1);                \
+      T *y = (T *)s->call->out[0]->data + s->before[part];                       \
+      T *const last = (T *)s->call->out[0]->data + s->count;                     \
+      for (; i + 8 <= end; i += 8) {                                             \
+        uint64_t eight;                                                          \
+        T chosen[9];                                                             \
+        int m = 0;                                                               \
+        memcpy(&eight, mask + i, 8);                                             \
+        if (eight == 0) continue;                                                \
+        for (int j = 0; j < 8; j++) chosen[m] = x[i + j], m += mask[i + j] != 0; \
+        if (m > last - y) m = (int)(last - y);                                   \
+        for (int j = 0; j < m; j++) y[j] = chosen[j];                            \
+        y += m;                                                                  \
+      }                                                                          \
+      for (; i < end; i++)                                                       \
+        if (mask[i] && y < last) *y++ = x[i];                                    \
+    }                                                                            \
   }
 SELECT(uint8_t, 1)
 SELECT(uint16_t, 2)

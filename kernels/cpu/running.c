@@ -21,25 +21,32 @@ typedef struct state {
 typedef void (*step_fn)(int64_t n, bool along, int64_t first, number *v,
                         const number *a, int64_t *at, state *s);
 
-#define STEPS(name)                                                            \
+#define STEPS(name)                                                                    \
   static void name##_steps(int64_t n, bool along, int64_t first, number *v,            \
                            const number *a, int64_t *at, state *s) {                   \
     (void)a, (void)at, (void)first;                                                    \
     if (along) {                                                                       \
       state t = *s;                                                                    \
-      for (int64_t i = 0; i < n; i++) name##_step(&t, &v[i], a + i, at + i, first + i); \
+      for (int64_t i = 0; i < n; i++)                                                  \
+        name##_step(&t, &v[i], a + i, at + i, first + i);                              \
       *s = t;                                                                          \
     } else {                                                                           \
       for (int64_t i = 0; i < n; i++) name##_step(&s[i], &v[i], a + i, at + i, first); \
     }                                                                                  \
   }
-#define STEP(name)                                                        \
-  static inline void name##_step(state *s, number *v, const number *a, \
-                                 int64_t *at, int64_t i)
+#define STEP(name)                                                                  \
+  static inline void name##_step(state *s, number *v, const number *a, int64_t *at, \
+                                 int64_t i)
 #define UNUSED (void)a, (void)at, (void)i
 
-STEP(product_f) { UNUSED; v->f = s->value.f *= v->f; }
-STEP(product_i) { UNUSED; v->i = s->value.i *= v->i; }
+STEP(product_f) {
+  UNUSED;
+  v->f = s->value.f *= v->f;
+}
+STEP(product_i) {
+  UNUSED;
+  v->i = s->value.i *= v->i;
+}
 /* the last of equal ones; NaN, once met, gives way to another NaN alone */
 STEP(largest_f) {
   (void)a;
@@ -92,11 +99,11 @@ typedef struct running {
   const mt_call *call;
   step_fn step;
   state start;
-  mt_space others;                    /* y, index, x, a without the dim */
-  int64_t length, along[4];           /* of the dim; bytes, negative in reverse */
-  char *data[4];                      /* y; index, a: NULL where there is none */
-  mt_dtype dtype[4], work;            /* of the steps */
-  int64_t blocks;                     /* of neighbours in the innermost other dim */
+  mt_space others;          /* y, index, x, a without the dim */
+  int64_t length, along[4]; /* of the dim; bytes, negative in reverse */
+  char *data[4];            /* y; index, a: NULL where there is none */
+  mt_dtype dtype[4], work;  /* of the steps */
+  int64_t blocks;           /* of neighbours in the innermost other dim */
 } running;
 
 static void block_steps(const running *r, int64_t n, bool along, int64_t i,

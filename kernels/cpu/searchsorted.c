@@ -12,25 +12,25 @@ typedef struct search {
 #define INT_LESS(a, b)   ((a) < (b))
 #define SAME(x)          (x)
 
-#define SEARCH(T, sfx, VALUE, LESS)                                           \
-  static void search_##sfx(void *context, int64_t lo, int64_t hi) {           \
-    const search *s = context;                                                \
-    const T *sorted = (const T *)s->call->in[0]->data;                        \
-    const T *x = (const T *)s->call->in[1]->data;                             \
-    int64_t *y = (int64_t *)s->call->out[0]->data;                            \
-    for (int64_t i = lo; i < hi; i++) {                                       \
-      const T *line = s->shared ? sorted : sorted + i / s->m * s->n;          \
-      const __typeof__(VALUE(*x)) v = VALUE(x[i]);                            \
-      int64_t from = 0, count = s->n;                                         \
-      while (count > 0) {                                                     \
-        const int64_t half = count / 2;                                       \
-        const __typeof__(VALUE(*x)) w = VALUE(line[from + half]);             \
-        const bool goes_on = s->right ? !(LESS(v, w)) : (LESS(w, v));         \
-        from = goes_on ? from + half + 1 : from;                              \
-        count = goes_on ? count - half - 1 : half;                            \
-      }                                                                       \
-      y[i] = from + 1;                                                        \
-    }                                                                         \
+#define SEARCH(T, sfx, VALUE, LESS)                                   \
+  static void search_##sfx(void *context, int64_t lo, int64_t hi) {   \
+    const search *s = context;                                        \
+    const T *sorted = (const T *)s->call->in[0]->data;                \
+    const T *x = (const T *)s->call->in[1]->data;                     \
+    int64_t *y = (int64_t *)s->call->out[0]->data;                    \
+    for (int64_t i = lo; i < hi; i++) {                               \
+      const T *line = s->shared ? sorted : sorted + i / s->m * s->n;  \
+      const __typeof__(VALUE(*x)) v = VALUE(x[i]);                    \
+      int64_t from = 0, count = s->n;                                 \
+      while (count > 0) {                                             \
+        const int64_t half = count / 2;                               \
+        const __typeof__(VALUE(*x)) w = VALUE(line[from + half]);     \
+        const bool goes_on = s->right ? !(LESS(v, w)) : (LESS(w, v)); \
+        from = goes_on ? from + half + 1 : from;                      \
+        count = goes_on ? count - half - 1 : half;                    \
+      }                                                               \
+      y[i] = from + 1;                                                \
+    }                                                                 \
   }
 SEARCH(float, f32, SAME, FLOAT_LESS)
 SEARCH(double, f64, SAME, FLOAT_LESS)

@@ -6,15 +6,15 @@ typedef struct lines {
   const mt_call *call;
   const mt_view *x;
   mt_dtype dtype;
-  int64_t length, count;      /* of a line; lines */
-  int64_t x_step, step[2];    /* bytes along dim: x, y, index */
-  mt_space others;            /* y, x, index without dim */
-  char *y, *index;            /* NULL: not wanted */
-  int64_t k;                  /* elements of a line that are wanted */
+  int64_t length, count;   /* of a line; lines */
+  int64_t x_step, step[2]; /* bytes along dim: x, y, index */
+  mt_space others;         /* y, x, index without dim */
+  char *y, *index;         /* NULL: not wanted */
+  int64_t k;               /* elements of a line that are wanted */
   bool descending, packed;
-  int64_t slots;              /* buffers: lines are dealt out to so many */
-  size_t slot_bytes, room;    /* of a slot; keys that one of its two buffers holds */
-  int chunks;                 /* of a line */
+  int64_t slots;           /* buffers: lines are dealt out to so many */
+  size_t slot_bytes, room; /* of a slot; keys that one of its two buffers holds */
+  int chunks;              /* of a line */
 } lines;
 
 #define LONG 65536 /* elements of a line that threads share */

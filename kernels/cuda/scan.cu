@@ -1,4 +1,5 @@
-// kernels/cuda/scan.cu -- running sums along a dim, and positions of what is not 0.
+// kernels/cuda/scan.cu -- running sums along a dim, positions of what is not 0, and the
+// elements where a mask is true.
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
 #include "kernels/cuda/elementwise.cuh"
@@ -334,7 +335,45 @@ mt_status run_nonzero(const mt_call *call) {
   return MT_OK;
 }
 
+// ---- _masked_select(x, mask, count): contiguous ------------------------------------------
+
+template <class S>
+cudaError_t select_marked(void *room, size_t &bytes, const mt_call *call,
+                          int64_t *found) {
+  return cub::DeviceSelect::Flagged(
+      room, bytes, reinterpret_cast<const S *>(call->in[0]->data),
+      reinterpret_cast<const uint8_t *>(call->in[1]->data),
+      reinterpret_cast<S *>(call->out[0]->data), found, numel(call->in[0]),
+      stream_of(call));
+}
+
+cudaError_t select_marked(void *room, size_t &bytes, const mt_call *call,
+                          int64_t *found) {
+  switch (dtype_size(call->in[0]->dtype)) {
+  case 1: return select_marked<uint8_t>(room, bytes, call, found);
+  case 2: return select_marked<uint16_t>(room, bytes, call, found);
+  case 4: return select_marked<uint32_t>(room, bytes, call, found);
+  default: return select_marked<uint64_t>(room, bytes, call, found);
+  }
+}
+
+size_t masked_select_scratch(const mt_call *call) {
+  size_t bytes = 0;
+  if (numel(call->out[0]) == 0) return 0;
+  select_marked(nullptr, bytes, call, nullptr);
+  return bytes + 256;
+}
+
+mt_status run_masked_select(const mt_call *call) {
+  if (numel(call->out[0]) == 0) return MT_OK;
+  size_t bytes = call->scratch_bytes - 256;
+  int64_t *found = static_cast<int64_t *>(call->scratch);
+  CUDA_TRY(select_marked(static_cast<char *>(call->scratch) + 256, bytes, call, found));
+  return MT_OK;
+}
+
 } // namespace
 
 CUDA_ENTRY(cumsum) = {run_cumsum, scan_scratch, MT_ALL_MASK, 0};
 CUDA_ENTRY(_nonzero) = {run_nonzero, nonzero_scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(_masked_select) = {run_masked_select, masked_select_scratch, MT_ALL_MASK, 3};

@@ -1297,6 +1297,54 @@ function mt.cumsum(x, dim, reverse) end
 ---@return mytensor.Tensor y
 function Tensor:cumsum(dim, reverse) end
 
+--- running product along dim; integers and bool give int64
+---@param x mytensor.Tensor
+---@param dim integer
+---@return mytensor.Tensor y
+function mt.cumprod(x, dim) end
+
+--- running product along dim; integers and bool give int64
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:cumprod(dim) end
+
+--- running maximum along dim, and where it stands: the last of ties; NaN stays once met
+---@param x mytensor.Tensor
+---@param dim integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.cummax(x, dim) end
+
+--- running maximum along dim, and where it stands: the last of ties; NaN stays once met
+---@param dim integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:cummax(dim) end
+
+--- running minimum along dim, and where it stands: the last of ties; NaN stays once met
+---@param x mytensor.Tensor
+---@param dim integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.cummin(x, dim) end
+
+--- running minimum along dim, and where it stands: the last of ties; NaN stays once met
+---@param dim integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:cummin(dim) end
+
+--- log of the running sum of exp(x) along dim, without overflow
+---@param x mytensor.Tensor
+---@param dim integer
+---@return mytensor.Tensor y
+function mt.logcumsumexp(x, dim) end
+
+--- log of the running sum of exp(x) along dim, without overflow
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:logcumsumexp(dim) end
+
 --- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -1708,6 +1756,53 @@ function Tensor:index_copy(dim, index, src) end
 ---@return mytensor.Tensor y
 function Tensor:index_copy_(dim, index, src) end
 
+--- x sorted along dim, and where each element stood; equal ones keep their order
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param descending? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.sort(x, dim, descending) end
+
+--- x sorted along dim, and where each element stood; equal ones keep their order
+---@param dim? integer
+---@param descending? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:sort(dim, descending) end
+
+--- the k largest (or smallest) along dim, and where they stood; of equal ones the first; always sorted
+---@param x mytensor.Tensor
+---@param k integer
+---@param dim? integer
+---@param largest? boolean
+---@param sorted? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.topk(x, k, dim, largest, sorted) end
+
+--- the k largest (or smallest) along dim, and where they stood; of equal ones the first; always sorted
+---@param k integer
+---@param dim? integer
+---@param largest? boolean
+---@param sorted? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:topk(k, dim, largest, sorted) end
+
+--- where each x goes in sorted, from 1: before equal ones, with right behind them; sorted is a vector, or has x's dims but the last
+---@param sorted mytensor.Tensor
+---@param x mytensor.Tensor
+---@param right? boolean
+---@return mytensor.Tensor index
+function mt.searchsorted(sorted, x, right) end
+
+--- where each x goes in sorted, from 1: before equal ones, with right behind them; sorted is a vector, or has x's dims but the last
+---@param x mytensor.Tensor
+---@param right? boolean
+---@return mytensor.Tensor index
+function Tensor:searchsorted(x, right) end
+
 --- tensors joined along dim
 ---@param xs mytensor.Tensor[]
 ---@param dim? integer
@@ -2038,6 +2133,508 @@ function mt.nonzero(x) end
 --- positions from 1 of the elements that are not 0: (count, ndim)
 ---@return mytensor.Tensor index
 function Tensor:nonzero() end
+
+--- nonzero under NumPy's name
+---@param x mytensor.Tensor
+---@return mytensor.Tensor index
+function mt.argwhere(x) end
+
+--- nonzero under NumPy's name
+---@return mytensor.Tensor index
+function Tensor:argwhere() end
+
+--- x with the elements where mask is true replaced by src's in order
+---@param x mytensor.Tensor
+---@param mask mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.masked_scatter(x, mask, src) end
+
+--- x with the elements where mask is true replaced by src's in order
+---@param mask mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:masked_scatter(mask, src) end
+
+--- x with the elements where mask is true replaced by src's in order
+---@param mask mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:masked_scatter_(mask, src) end
+
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+---@param x mytensor.Tensor
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.scatter(x, dim, index, src) end
+
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:scatter(dim, index, src) end
+
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:scatter_(dim, index, src) end
+
+--- x combined with src at index along dim; without include_self x's own elements there do not count
+---@param x mytensor.Tensor
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param reduce "sum"|"prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean
+---@return mytensor.Tensor y
+function mt.scatter_reduce(x, dim, index, src, reduce, include_self) end
+
+--- x combined with src at index along dim; without include_self x's own elements there do not count
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param reduce "sum"|"prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean
+---@return mytensor.Tensor y
+function Tensor:scatter_reduce(dim, index, src, reduce, include_self) end
+
+--- x combined with src at index along dim; without include_self x's own elements there do not count
+---@param dim integer
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param reduce "sum"|"prod"|"mean"|"amax"|"amin"
+---@param include_self? boolean
+---@return mytensor.Tensor y
+function Tensor:scatter_reduce_(dim, index, src, reduce, include_self) end
+
+--- elements at positions in the flattened x, in index's shape
+---@param x mytensor.Tensor
+---@param index mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.take(x, index) end
+
+--- elements at positions in the flattened x, in index's shape
+---@param index mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:take(index) end
+
+--- gather with broadcasting; without dim: from the flattened x
+---@param x mytensor.Tensor
+---@param index mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.take_along_dim(x, index, dim) end
+
+--- gather with broadcasting; without dim: from the flattened x
+---@param index mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:take_along_dim(index, dim) end
+
+--- x with src at positions of the flattened x, or with src added there
+---@param x mytensor.Tensor
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param accumulate? boolean
+---@return mytensor.Tensor y
+function mt.put(x, index, src, accumulate) end
+
+--- x with src at positions of the flattened x, or with src added there
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param accumulate? boolean
+---@return mytensor.Tensor y
+function Tensor:put(index, src, accumulate) end
+
+--- x with src at positions of the flattened x, or with src added there
+---@param index mytensor.Tensor
+---@param src mytensor.Tensor
+---@param accumulate? boolean
+---@return mytensor.Tensor y
+function Tensor:put_(index, src, accumulate) end
+
+--- x with its slices along dim at the vector index filled with value
+---@param x mytensor.Tensor
+---@param dim integer
+---@param index mytensor.Tensor
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.index_fill(x, dim, index, value) end
+
+--- x with its slices along dim at the vector index filled with value
+---@param dim integer
+---@param index mytensor.Tensor
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:index_fill(dim, index, value) end
+
+--- x with its slices along dim at the vector index filled with value
+---@param dim integer
+---@param index mytensor.Tensor
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:index_fill_(dim, index, value) end
+
+--- the positions that sort x along dim; equal elements keep their order
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param descending? boolean
+---@return mytensor.Tensor index
+function mt.argsort(x, dim, descending) end
+
+--- the positions that sort x along dim; equal elements keep their order
+---@param dim? integer
+---@param descending? boolean
+---@return mytensor.Tensor index
+function Tensor:argsort(dim, descending) end
+
+--- x sorted along its first dim
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.msort(x) end
+
+--- x sorted along its first dim
+---@return mytensor.Tensor y
+function Tensor:msort() end
+
+--- the k-th smallest along dim, and where it stands
+---@param x mytensor.Tensor
+---@param k integer
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.kthvalue(x, k, dim, keepdim) end
+
+--- the k-th smallest along dim, and where it stands
+---@param k integer
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:kthvalue(k, dim, keepdim) end
+
+--- the middle one of all, of two the lower; with dim: along it, and where it stands; NaN if there is one
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.median(x, dim, keepdim) end
+
+--- the middle one of all, of two the lower; with dim: along it, and where it stands; NaN if there is one
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:median(dim, keepdim) end
+
+--- the median of what is not NaN
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.nanmedian(x, dim, keepdim) end
+
+--- the median of what is not NaN
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:nanmedian(dim, keepdim) end
+
+--- the most frequent value along dim, of several the smallest, and where it stands last
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function mt.mode(x, dim, keepdim) end
+
+--- the most frequent value along dim, of several the smallest, and where it stands last
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+---@return mytensor.Tensor index
+function Tensor:mode(dim, keepdim) end
+
+--- what a share q (0 .. 1, a number or a vector) of the elements lies below, of all or along dim; a vector q is a new first dim
+---@param x mytensor.Tensor
+---@param q mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
+---@return mytensor.Tensor y
+function mt.quantile(x, q, dim, keepdim, interpolation) end
+
+--- what a share q (0 .. 1, a number or a vector) of the elements lies below, of all or along dim; a vector q is a new first dim
+---@param q mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
+---@return mytensor.Tensor y
+function Tensor:quantile(q, dim, keepdim, interpolation) end
+
+--- the quantile of what is not NaN
+---@param x mytensor.Tensor
+---@param q mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
+---@return mytensor.Tensor y
+function mt.nanquantile(x, q, dim, keepdim, interpolation) end
+
+--- the quantile of what is not NaN
+---@param q mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@param interpolation? "linear"|"lower"|"higher"|"midpoint"|"nearest"
+---@return mytensor.Tensor y
+function Tensor:nanquantile(q, dim, keepdim, interpolation) end
+
+--- the different elements, sorted, or with dim its different slices; where each element went; how often each occurs
+---@param x mytensor.Tensor
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor inverse
+---@return mytensor.Tensor counts
+function mt.unique(x, return_inverse, return_counts, dim) end
+
+--- the different elements, sorted, or with dim its different slices; where each element went; how often each occurs
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor inverse
+---@return mytensor.Tensor counts
+function Tensor:unique(return_inverse, return_counts, dim) end
+
+--- x with only the first of equal neighbours; where each element went; how often it was repeated
+---@param x mytensor.Tensor
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor inverse
+---@return mytensor.Tensor counts
+function mt.unique_consecutive(x, return_inverse, return_counts, dim) end
+
+--- x with only the first of equal neighbours; where each element went; how often it was repeated
+---@param return_inverse? boolean
+---@param return_counts? boolean
+---@param dim? integer
+---@return mytensor.Tensor y
+---@return mytensor.Tensor inverse
+---@return mytensor.Tensor counts
+function Tensor:unique_consecutive(return_inverse, return_counts, dim) end
+
+--- where each x goes in the sorted vector boundaries, from 1: before equal ones, with right behind them
+---@param x mytensor.Tensor
+---@param boundaries mytensor.Tensor
+---@param right? boolean
+---@return mytensor.Tensor index
+function mt.bucketize(x, boundaries, right) end
+
+--- where each x goes in the sorted vector boundaries, from 1: before equal ones, with right behind them
+---@param boundaries mytensor.Tensor
+---@param right? boolean
+---@return mytensor.Tensor index
+function Tensor:bucketize(boundaries, right) end
+
+--- how often each of 1 .. max(x) occurs in x, or the sums of their weights
+---@param x mytensor.Tensor
+---@param weights? mytensor.Tensor
+---@param minlength? integer
+---@return mytensor.Tensor y
+function mt.bincount(x, weights, minlength) end
+
+--- how often each of 1 .. max(x) occurs in x, or the sums of their weights
+---@param weights? mytensor.Tensor
+---@param minlength? integer
+---@return mytensor.Tensor y
+function Tensor:bincount(weights, minlength) end
+
+--- how many elements lie in each of bins equal parts of min .. max; both 0: of the range of x
+---@param x mytensor.Tensor
+---@param bins? integer
+---@param min? number
+---@param max? number
+---@return mytensor.Tensor count
+function mt.histc(x, bins, min, max) end
+
+--- how many elements lie in each of bins equal parts of min .. max; both 0: of the range of x
+---@param bins? integer
+---@param min? number
+---@param max? number
+---@return mytensor.Tensor count
+function Tensor:histc(bins, min, max) end
+
+--- which elements of x are among values
+---@param x mytensor.Tensor
+---@param values mytensor.Tensor
+---@param invert? boolean
+---@return mytensor.Tensor y
+function mt.isin(x, values, invert) end
+
+--- which elements of x are among values
+---@param values mytensor.Tensor
+---@param invert? boolean
+---@return mytensor.Tensor y
+function Tensor:isin(values, invert) end
+
+--- the smallest and the largest of all, or along dim
+---@param x mytensor.Tensor
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor lo
+---@return mytensor.Tensor hi
+function mt.aminmax(x, dim, keepdim) end
+
+--- the smallest and the largest of all, or along dim
+---@param dim? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor lo
+---@return mytensor.Tensor hi
+function Tensor:aminmax(dim, keepdim) end
+
+--- standard deviation and mean over dims
+---@param x mytensor.Tensor
+---@param dim? integer|integer[]
+---@param correction? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor std
+---@return mytensor.Tensor mean
+function mt.std_mean(x, dim, correction, keepdim) end
+
+--- standard deviation and mean over dims
+---@param dim? integer|integer[]
+---@param correction? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor std
+---@return mytensor.Tensor mean
+function Tensor:std_mean(dim, correction, keepdim) end
+
+--- variance and mean over dims
+---@param x mytensor.Tensor
+---@param dim? integer|integer[]
+---@param correction? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor var
+---@return mytensor.Tensor mean
+function mt.var_mean(x, dim, correction, keepdim) end
+
+--- variance and mean over dims
+---@param dim? integer|integer[]
+---@param correction? integer
+---@param keepdim? boolean
+---@return mytensor.Tensor var
+---@return mytensor.Tensor mean
+function Tensor:var_mean(dim, correction, keepdim) end
+
+--- sum over dims of what is not NaN
+---@param x mytensor.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function mt.nansum(x, dim, keepdim) end
+
+--- sum over dims of what is not NaN
+---@param dim? integer|integer[]
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function Tensor:nansum(dim, keepdim) end
+
+--- mean over dims of what is not NaN
+---@param x mytensor.Tensor
+---@param dim? integer|integer[]
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function mt.nanmean(x, dim, keepdim) end
+
+--- mean over dims of what is not NaN
+---@param dim? integer|integer[]
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function Tensor:nanmean(dim, keepdim) end
+
+--- differences of neighbours along dim, n times; prepend and append are joined to x before
+---@param x mytensor.Tensor
+---@param n? integer
+---@param dim? integer
+---@param prepend? mytensor.Tensor
+---@param append? mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.diff(x, n, dim, prepend, append) end
+
+--- differences of neighbours along dim, n times; prepend and append are joined to x before
+---@param n? integer
+---@param dim? integer
+---@param prepend? mytensor.Tensor
+---@param append? mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:diff(n, dim, prepend, append) end
+
+--- integral of y along dim by the trapezoidal rule, at the points x or dx apart
+---@param y mytensor.Tensor
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function mt.trapezoid(y, x, dx, dim) end
+
+--- integral of y along dim by the trapezoidal rule, at the points x or dx apart
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function Tensor:trapezoid(x, dx, dim) end
+
+--- running integral of y along dim by the trapezoidal rule
+---@param y mytensor.Tensor
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function mt.cumulative_trapezoid(y, x, dx, dim) end
+
+--- running integral of y along dim by the trapezoidal rule
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function Tensor:cumulative_trapezoid(x, dx, dim) end
+
+--- covariances of the rows of x (variables, observations); fweights repeats observations, aweights weighs them
+---@param x mytensor.Tensor
+---@param correction? integer
+---@param fweights? mytensor.Tensor
+---@param aweights? mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.cov(x, correction, fweights, aweights) end
+
+--- covariances of the rows of x (variables, observations); fweights repeats observations, aweights weighs them
+---@param correction? integer
+---@param fweights? mytensor.Tensor
+---@param aweights? mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:cov(correction, fweights, aweights) end
+
+--- correlation coefficients of the rows of x (variables, observations)
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.corrcoef(x) end
+
+--- correlation coefficients of the rows of x (variables, observations)
+---@return mytensor.Tensor y
+function Tensor:corrcoef() end
 
 --- tensors of one shape joined along a new dim
 ---@param xs mytensor.Tensor[]

@@ -55,10 +55,9 @@ mt_status mt_build_scatter_reduce(mt_build_call *call) {
                   source(c, neutral(c, dtype, how), x, index));
   if (!src || !x) return MT_OK;
   if (how != SUM && how != MEAN) {
-    const mt_attr attr[] = {mt_attr_i(dim),
-                            mt_attr_i(how == PROD   ? 0
-                                      : how == AMAX ? 1
-                                                    : 2)};
+    const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(how == PROD   ? 0
+                                                      : how == AMAX ? 1
+                                                                    : 2)};
     mt_tensor *const in[] = {x, index, src};
     call->out[0] = mt_ca(c, MT_OP__scatter_fold, 3, in, 0, 2, attr, NULL);
     return MT_OK;
@@ -69,8 +68,7 @@ mt_status mt_build_scatter_reduce(mt_build_call *call) {
     mt_tensor *const zero = mt_czeros(c, MT_I64, device, index->v.ndim, index->v.shape);
     mt_tensor *count = mt_cones(c, MT_I64, device, x->v.ndim, x->v.shape);
     if (!own) count = mt_calong(c, MT_OP__scatter, count, dim, index, zero);
-    mt_tensor *const one =
-        mt_cones(c, MT_I64, device, index->v.ndim, index->v.shape);
+    mt_tensor *const one = mt_cones(c, MT_I64, device, index->v.ndim, index->v.shape);
     count = mt_calong(c, MT_OP_scatter_add, count, dim, index, one);
     const mt_op divide = MT_IS_FLOAT(dtype) ? MT_OP_div : MT_OP_floordiv;
     y = mt_cas(c, mt_c2(c, divide, y, mt_cas(c, count, dtype)), dtype);

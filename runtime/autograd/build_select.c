@@ -84,8 +84,7 @@ mt_status mt_build_masked_scatter(mt_build_call *call) {
   if (given < n && (given == 0 || mt_device_of(x).kind == MT_CPU)) {
     const int64_t want = mt_citem(c, mt_c1(c, MT_OP_count_nonzero, mask), NULL);
     if (want > given)
-      return mt_fail_arg(MT_ESHAPE, 3,
-                         "src has %lld elements, mask is true %lld times",
+      return mt_fail_arg(MT_ESHAPE, 3, "src has %lld elements, mask is true %lld times",
                          (long long)given, (long long)want);
   }
   if (given == 0 || n == 0) {

@@ -73,7 +73,8 @@ static mt_status line_of(mt_build_call *c, const mt_attr *attr, line *l) {
 }
 
 /* A result with 1 element along the dim in its final shape. */
-static mt_tensor *finished(mt_build_call *c, const line *l, mt_tensor *t, bool keepdim) {
+static mt_tensor *finished(mt_build_call *c, const line *l, mt_tensor *t,
+                           bool keepdim) {
   if (!l->flat) return mt_cpick(c->calc, t, l->dim, 0, keepdim);
   int64_t shape[MT_MAX_DIMS];
   for (int d = 0; d < c->in[0]->v.ndim; d++) shape[d] = 1;
@@ -138,8 +139,8 @@ static mt_tensor *run_begins(mt_calc *c, mt_tensor *x, int64_t dim) {
   int64_t shape[MT_MAX_DIMS];
   for (int d = 0; d < x->v.ndim; d++) shape[d] = d == dim ? 1 : x->v.shape[d];
   mt_tensor *const first = mt_cones(c, MT_BOOL, mt_device_of(x), x->v.ndim, shape);
-  mt_tensor *const differ = mt_c2(c, MT_OP_ne, mt_cpart(c, x, dim, 1, n - 1),
-                                  mt_cpart(c, x, dim, 0, n - 1));
+  mt_tensor *const differ =
+      mt_c2(c, MT_OP_ne, mt_cpart(c, x, dim, 1, n - 1), mt_cpart(c, x, dim, 0, n - 1));
   return mt_cjoin(c, first, differ, dim);
 }
 
@@ -159,14 +160,14 @@ mt_status mt_build_mode(mt_build_call *call) {
   int64_t shape[MT_MAX_DIMS];
   for (int d = 0; d < ndim; d++) shape[d] = d == l.dim ? l.x->v.shape[d] : 1;
   mt_tensor *const place = mt_ccount(c, mt_device_of(l.x), ndim, shape, 1);
-  mt_tensor *const begin = mt_c3(c, MT_OP_where, run_begins(c, sorted, l.dim), place,
-                                 mt_cint(c, 0));
+  mt_tensor *const begin =
+      mt_c3(c, MT_OP_where, run_begins(c, sorted, l.dim), place, mt_cint(c, 0));
   const mt_attr along[] = {mt_attr_i(l.dim), mt_attr_i(1)};
   mt_tensor *const length =
       mt_c2(c, MT_OP_sub, place, mt_c1a(c, MT_OP_cummax, begin, 1, along));
   mt_tensor *const k = mt_c1a(c, MT_OP_argmax, length, 2, along);
-  call->out[0] =
-      mt_cpick(c, mt_calong(c, MT_OP_gather, sorted, l.dim, k, NULL), l.dim, 0, keepdim);
+  call->out[0] = mt_cpick(c, mt_calong(c, MT_OP_gather, sorted, l.dim, k, NULL), l.dim,
+                          0, keepdim);
   call->out[1] =
       mt_cpick(c, mt_calong(c, MT_OP_gather, index, l.dim, k, NULL), l.dim, 0, keepdim);
   return MT_OK;
@@ -194,9 +195,9 @@ enum { LINEAR, LOWER, HIGHER, MIDPOINT, NEAREST };
 
 /* The elements of sorted (last dim) at ranks from 0, which are whole. */
 static mt_tensor *at_ranks(mt_calc *c, mt_tensor *sorted, mt_tensor *rank) {
-  mt_tensor *const k =
-      mt_cas(c, mt_c2(c, MT_OP_add, rank, mt_cint(c, 1)), MT_I64);
-  return sorted ? mt_calong(c, MT_OP_gather, sorted, sorted->v.ndim - 1, k, NULL) : NULL;
+  mt_tensor *const k = mt_cas(c, mt_c2(c, MT_OP_add, rank, mt_cint(c, 1)), MT_I64);
+  return sorted ? mt_calong(c, MT_OP_gather, sorted, sorted->v.ndim - 1, k, NULL)
+                : NULL;
 }
 
 /* Of x's last dim: (..., q). */
@@ -206,8 +207,7 @@ static mt_tensor *quantiles(mt_calc *c, mt_tensor *x, mt_tensor *q, int64_t how,
   mt_tensor *const sorted = mt_csorted(c, x, last, false, NULL);
   mt_tensor *const m = count_numbers(c, x, last);
   mt_tensor *const all = mt_c2(c, MT_OP_maximum, m, mt_cint(c, 1));
-  mt_tensor *const top =
-      mt_cas(c, mt_c2(c, MT_OP_sub, all, mt_cint(c, 1)), MT_F64);
+  mt_tensor *const top = mt_cas(c, mt_c2(c, MT_OP_sub, all, mt_cint(c, 1)), MT_F64);
   mt_tensor *const rank = mt_c2(c, MT_OP_mul, top, mt_cas(c, q, MT_F64));
   mt_tensor *y;
   if (how == NEAREST) {
@@ -218,13 +218,11 @@ static mt_tensor *quantiles(mt_calc *c, mt_tensor *x, mt_tensor *q, int64_t how,
     mt_tensor *const high =
         how == LOWER ? NULL : at_ranks(c, sorted, mt_c1(c, MT_OP_ceil, rank));
     mt_tensor *share = mt_cnum(c, 0.5);
-    if (how == LINEAR)
-      share = mt_cas(c, mt_c2(c, MT_OP_sub, rank, below), x->v.dtype);
+    if (how == LINEAR) share = mt_cas(c, mt_c2(c, MT_OP_sub, rank, below), x->v.dtype);
     y = !high ? low : !low ? high : mt_c3(c, MT_OP_lerp, low, high, share);
   }
-  mt_tensor *const bad =
-      skip_nan ? mt_c2(c, MT_OP_eq, m, mt_cint(c, 0))
-               : mt_c2(c, MT_OP_lt, m, mt_cint(c, x->v.shape[last]));
+  mt_tensor *const bad = skip_nan ? mt_c2(c, MT_OP_eq, m, mt_cint(c, 0))
+                                  : mt_c2(c, MT_OP_lt, m, mt_cint(c, x->v.shape[last]));
   return mt_c3(c, MT_OP_where, bad, mt_cnum(c, (double)NAN), y);
 }
 
@@ -244,8 +242,7 @@ static mt_status quantile(mt_build_call *call, bool skip_nan) {
   if (!x || !q) return MT_OK;
   MT_TRY(check_some(&x->v, x->v.ndim - 1));
   const bool vector = q->v.ndim == 1;
-  mt_tensor *y =
-      quantiles(c, x, mt_cflat(c, q), call->attr[2].i[0], skip_nan);
+  mt_tensor *y = quantiles(c, x, mt_cflat(c, q), call->attr[2].i[0], skip_nan);
   if (!y) return MT_OK;
   const int64_t nq = y->v.shape[y->v.ndim - 1];
   int64_t shape[MT_MAX_DIMS], order[MT_MAX_DIMS];
@@ -264,8 +261,8 @@ static mt_status quantile(mt_build_call *call, bool skip_nan) {
     else if (keepdim)
       shape[n++] = 1;
   if (n > MT_MAX_DIMS)
-    return mt_fail_arg(MT_ESHAPE, 1, "the result has %d dims, at most %d are possible", n,
-                       MT_MAX_DIMS);
+    return mt_fail_arg(MT_ESHAPE, 1, "the result has %d dims, at most %d are possible",
+                       n, MT_MAX_DIMS);
   call->out[0] = mt_creshape(c, y, n, shape);
   return MT_OK;
 }
@@ -294,8 +291,8 @@ mt_status mt_build_isin(mt_build_call *call) {
     found = mt_czeros(c, MT_BOOL, mt_device_of(x), x->v.ndim, x->v.shape);
   } else {
     mt_tensor *const sorted = mt_csorted(c, values, 0, false, NULL);
-    mt_tensor *const at = mt_c2(
-        c, MT_OP_minimum, mt_c2(c, MT_OP_searchsorted, sorted, x), mt_cint(c, n));
+    mt_tensor *const at =
+        mt_c2(c, MT_OP_minimum, mt_c2(c, MT_OP_searchsorted, sorted, x), mt_cint(c, n));
     mt_tensor *const nearest =
         mt_calong(c, MT_OP_index_select, sorted, 0, mt_cflat(c, at), NULL);
     found = mt_c2(c, MT_OP_eq, mt_creshape(c, nearest, x->v.ndim, x->v.shape), x);

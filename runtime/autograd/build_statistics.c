@@ -46,9 +46,9 @@ mt_status mt_build_nanmean(mt_build_call *call) {
   mt_tensor *const present = mt_ceq_self(c, x);
   mt_tensor *const safe = mt_c3(c, MT_OP_where, present, x, mt_cnum(c, 0));
   mt_tensor *const count = mt_c1a(c, MT_OP_sum, present, 2, call->attr);
-  call->out[0] = mt_cas(
-      c, mt_c2(c, MT_OP_div, mt_c1a(c, MT_OP_sum, safe, 2, call->attr), count),
-      x->v.dtype);
+  call->out[0] =
+      mt_cas(c, mt_c2(c, MT_OP_div, mt_c1a(c, MT_OP_sum, safe, 2, call->attr), count),
+             x->v.dtype);
   return MT_OK;
 }
 
@@ -68,7 +68,8 @@ mt_status mt_build_diff(mt_build_call *call) {
   mt_tensor *x = call->in[0], *next, *previous;
   const int64_t n = call->attr[0].i[0];
   int64_t dim;
-  if (x->v.ndim == 0) return mt_fail_arg(MT_ESHAPE, 1, "x is 0-dim: it has no neighbours");
+  if (x->v.ndim == 0)
+    return mt_fail_arg(MT_ESHAPE, 1, "x is 0-dim: it has no neighbours");
   if (n < 0) return mt_fail_arg(MT_EARG, 2, "n is %" PRId64 ", want 0 or more", n);
   MT_TRY(mt_cdim(&call->attr[1], &x->v, 3, &dim));
   if (call->in[1]) x = mt_cjoin(c, call->in[1], x, dim);
@@ -169,7 +170,8 @@ static mt_tensor *covariances(mt_calc *c, mt_tensor *x, int64_t correction,
     }
     norm = mt_c2(c, MT_OP_maximum, mt_c2(c, MT_OP_sub, total, lost), mt_cnum(c, 0));
   }
-  mt_tensor *const turned = mt_ctranspose(c, w ? mt_c2(c, MT_OP_mul, off, w) : off, 0, 1);
+  mt_tensor *const turned =
+      mt_ctranspose(c, w ? mt_c2(c, MT_OP_mul, off, w) : off, 0, 1);
   return mt_c2(c, MT_OP_div, mt_c2(c, MT_OP_matmul, off, turned), norm);
 }
 

@@ -108,8 +108,8 @@ static mt_status unique(mt_build_call *call, bool sorting) {
       const mt_attr first = mt_attr_i(0);
       to = mt_c1a(c, MT_OP_cumsum, begin, 1, &first);
       if (sorting)
-        to = mt_calong(c, MT_OP__scatter, mt_czeros(c, MT_I64, device, 1, &s.n), 0, order,
-                       to);
+        to = mt_calong(c, MT_OP__scatter, mt_czeros(c, MT_I64, device, 1, &s.n), 0,
+                       order, to);
     }
   }
   int n = 0;
@@ -130,12 +130,12 @@ mt_status mt_build_unique_consecutive(mt_build_call *c) { return unique(c, false
 static mt_tensor *counted(mt_calc *c, mt_tensor *index, int64_t n, mt_tensor *weights) {
   if (!index) return NULL;
   const mt_dtype dtype = weights ? weights->v.dtype : MT_I64;
-  mt_tensor *const one = weights ? weights
-                                 : mt_cexpand(c, mt_cones(c, MT_I64, mt_device_of(index),
-                                                          0, NULL),
-                                              1, index->v.shape);
-  return mt_calong(c, MT_OP_scatter_add, mt_czeros(c, dtype, mt_device_of(index), 1, &n),
-                   0, index, one);
+  mt_tensor *const one =
+      weights ? weights
+              : mt_cexpand(c, mt_cones(c, MT_I64, mt_device_of(index), 0, NULL), 1,
+                           index->v.shape);
+  return mt_calong(c, MT_OP_scatter_add,
+                   mt_czeros(c, dtype, mt_device_of(index), 1, &n), 0, index, one);
 }
 
 mt_status mt_build_bincount(mt_build_call *call) {
@@ -169,7 +169,8 @@ mt_status mt_build_histc(mt_build_call *call) {
   const int64_t bins = call->attr[0].i[0];
   double lo = call->attr[1].f, hi = call->attr[2].f;
   mt_tensor *x = mt_cflat(c, mt_cfloat(c, call->in[0]));
-  if (bins < 1) return mt_fail_arg(MT_EARG, 2, "%" PRId64 " bins, want 1 or more", bins);
+  if (bins < 1)
+    return mt_fail_arg(MT_EARG, 2, "%" PRId64 " bins, want 1 or more", bins);
   if (!x) return MT_OK;
   const mt_dtype dtype = x->v.dtype;
   if (MT_HALF_MASK >> dtype & 1u) x = mt_cas(c, x, MT_F32);
@@ -181,17 +182,18 @@ mt_status mt_build_histc(mt_build_call *call) {
   if (!isfinite(lo) || !isfinite(hi) || lo > hi)
     return mt_fail_arg(MT_EARG, 3, "the range %g .. %g is empty or not finite", lo, hi);
   if (lo == hi) lo -= 1, hi += 1;
-  mt_tensor *const share = mt_c2(c, MT_OP_div, mt_c2(c, MT_OP_sub, x, mt_cnum(c, lo)),
-                                 mt_cnum(c, hi - lo));
-  mt_tensor *const part = mt_c1(
-      c, MT_OP_floor, mt_c2(c, MT_OP_mul, share, mt_cnum(c, (double)bins)));
-  mt_tensor *const inside = mt_c2(c, MT_OP_logical_and, mt_c2(c, MT_OP_ge, x, mt_cnum(c, lo)),
-                                  mt_c2(c, MT_OP_le, x, mt_cnum(c, hi)));
-  mt_tensor *const at = mt_c2(c, MT_OP_minimum, mt_cas(c, part, MT_I64),
-                              mt_cint(c, bins - 1));
-  mt_tensor *const index = mt_c3(c, MT_OP_where, inside,
-                                 mt_c2(c, MT_OP_add, at, mt_cint(c, 1)),
-                                 mt_cint(c, bins + 1));
+  mt_tensor *const share =
+      mt_c2(c, MT_OP_div, mt_c2(c, MT_OP_sub, x, mt_cnum(c, lo)), mt_cnum(c, hi - lo));
+  mt_tensor *const part =
+      mt_c1(c, MT_OP_floor, mt_c2(c, MT_OP_mul, share, mt_cnum(c, (double)bins)));
+  mt_tensor *const inside =
+      mt_c2(c, MT_OP_logical_and, mt_c2(c, MT_OP_ge, x, mt_cnum(c, lo)),
+            mt_c2(c, MT_OP_le, x, mt_cnum(c, hi)));
+  mt_tensor *const at =
+      mt_c2(c, MT_OP_minimum, mt_cas(c, part, MT_I64), mt_cint(c, bins - 1));
+  mt_tensor *const index =
+      mt_c3(c, MT_OP_where, inside, mt_c2(c, MT_OP_add, at, mt_cint(c, 1)),
+            mt_cint(c, bins + 1));
   mt_tensor *const all = counted(c, index, bins + 1, NULL);
   call->out[0] = mt_cas(c, mt_cpart(c, all, 0, 0, bins), dtype);
   return MT_OK;

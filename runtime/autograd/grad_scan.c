@@ -18,8 +18,7 @@ const mt_grad_rule mt_grad_cumsum = {0, 0, cumsum_run};
 static mt_tensor *slice_of(mt_calc *c, const mt_tensor *x, int64_t dim, double value) {
   int64_t shape[MT_MAX_DIMS];
   for (int d = 0; d < x->v.ndim; d++) shape[d] = d == dim ? 1 : x->v.shape[d];
-  mt_tensor *const zeros =
-      mt_czeros(c, x->v.dtype, mt_device_of(x), x->v.ndim, shape);
+  mt_tensor *const zeros = mt_czeros(c, x->v.dtype, mt_device_of(x), x->v.ndim, shape);
   return value == 0 ? zeros : mt_c2(c, MT_OP_add, zeros, mt_cnum(c, value));
 }
 
@@ -113,11 +112,12 @@ static mt_status logcumsumexp_run(mt_grad_call *call) {
   mt_tensor *const none = mt_c2(c, MT_OP_eq, y, mt_cnum(c, -inf));
   mt_tensor *const safe = mt_c3(c, MT_OP_where, none, mt_cnum(c, 0), y);
   mt_tensor *const low = mt_c3(c, MT_OP_where, none, mt_cnum(c, -inf), safe);
-  mt_tensor *const steps = mt_c1(
-      c, MT_OP_exp, mt_c2(c, MT_OP_sub, low, moved(c, safe, dim, inf, true)));
+  mt_tensor *const steps =
+      mt_c1(c, MT_OP_exp, mt_c2(c, MT_OP_sub, low, moved(c, safe, dim, inf, true)));
   mt_tensor *const own = mt_c1(c, MT_OP_exp, mt_c2(c, MT_OP_sub, x, safe));
   /* what should be 1, but for the digits that a large y has lost */
-  mt_tensor *const total = recurrence(c, moved(c, steps, dim, 0, false), own, dim, false);
+  mt_tensor *const total =
+      recurrence(c, moved(c, steps, dim, 0, false), own, dim, false);
   mt_tensor *const g = mt_c2(c, MT_OP_div, call->g[0],
                              mt_c3(c, MT_OP_where, none, mt_cnum(c, 1), total));
   mt_tensor *const s = recurrence(c, steps, g, dim, true);

@@ -67,7 +67,8 @@ static mt_tensor *filled_up(mt_grad_call *call, mt_tensor *t) {
     if (t->v.shape[d] == src->shape[d]) continue;
     for (int i = 0; i < src->ndim; i++) shape[i] = t->v.shape[i];
     shape[d] = src->shape[d] - t->v.shape[d];
-    mt_tensor *const in[] = {t, mt_czeros(c, src->dtype, src->device, src->ndim, shape)};
+    mt_tensor *const in[] = {t,
+                             mt_czeros(c, src->dtype, src->device, src->ndim, shape)};
     const mt_attr dim = mt_attr_i(d);
     t = mt_ca(c, MT_OP_cat, 2, in, 0, 1, &dim, NULL);
   }
@@ -89,8 +90,8 @@ static mt_status set_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   const mt_meta *const x = &call->in_meta[0];
   if (call->needs[0]) {
-    mt_tensor *const zeros =
-        mt_czeros(c, x->dtype, x->device, call->in_meta[1].ndim, call->in_meta[1].shape);
+    mt_tensor *const zeros = mt_czeros(c, x->dtype, x->device, call->in_meta[1].ndim,
+                                       call->in_meta[1].shape);
     call->dx[0] = scatter(call, call->g[0], zeros, SET);
   }
   if (call->needs[2]) {
@@ -113,12 +114,10 @@ static mt_status extreme_run(mt_grad_call *call) {
   mt_tensor *const theirs = mt_c2(c, MT_OP_eq, src, gather(call, y));
   const mt_attr dtype = mt_attr_i(call->in_meta[0].dtype);
   mt_tensor *const mine = mt_c1a(c, MT_OP__cast, own, 1, &dtype);
-  mt_tensor *const ties =
-      added(call, mine, mt_c1a(c, MT_OP__cast, theirs, 1, &dtype));
+  mt_tensor *const ties = added(call, mine, mt_c1a(c, MT_OP__cast, theirs, 1, &dtype));
   mt_tensor *const safe = mt_c2(c, MT_OP_maximum, ties, mt_cnum(c, 1));
   mt_tensor *const share = mt_c2(c, MT_OP_div, call->g[0], safe);
-  if (call->needs[0])
-    call->dx[0] = mt_c3(c, MT_OP_where, own, share, mt_cnum(c, 0));
+  if (call->needs[0]) call->dx[0] = mt_c3(c, MT_OP_where, own, share, mt_cnum(c, 0));
   if (call->needs[2])
     call->dx[2] = filled_up(
         call, mt_c3(c, MT_OP_where, theirs, gather(call, share), mt_cnum(c, 0)));
@@ -149,8 +148,8 @@ static mt_status product_run(mt_grad_call *call) {
                                       call->in_meta[0].ndim, call->in_meta[0].shape);
     mt_tensor *const count =
         gather(call, added(call, none, mt_c1a(c, MT_OP__cast, zero, 1, &dtype)));
-    mt_tensor *const lone = mt_c2(c, MT_OP_logical_and, zero,
-                                  mt_c2(c, MT_OP_eq, count, mt_cnum(c, 1)));
+    mt_tensor *const lone =
+        mt_c2(c, MT_OP_logical_and, zero, mt_c2(c, MT_OP_eq, count, mt_cnum(c, 1)));
     mt_tensor *const others = scatter(call, x, without_zeros(c, src, lone), PROD);
     mt_tensor *const at_zero = gather(call, mt_c2(c, MT_OP_mul, g, others));
     mt_tensor *const plain =

@@ -60,8 +60,7 @@ static bool named_value(const mt_opinfo *op, int k) {
 /* May a number stand for this input? */
 static bool takes_number(const mt_opinfo *op, int k) {
   if (op->param[k].type != MT_PARAM_INPUT) return false;
-  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where ||
-         named_value(op, k);
+  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where || named_value(op, k);
 }
 
 int mtl_raise_type(const mtl_call *c, int k, const char *got) {

@@ -15,8 +15,10 @@ mt_status mt_rule_topk(mt_plan *p) {
   const int64_t k = p->attr[0].i[0], dim = p->attr[1].i[0];
   const int64_t size = x->ndim ? x->shape[dim] : 1;
   if (k < 0 || k > size)
-    return mt_fail_arg(MT_EARG, 2, "k is %" PRId64 ", shape %s has 0 .. %" PRId64
-                       " elements along dim %" PRId64, k, mt_view_text(x), size, dim + 1);
+    return mt_fail_arg(MT_EARG, 2,
+                       "k is %" PRId64 ", shape %s has 0 .. %" PRId64
+                       " elements along dim %" PRId64,
+                       k, mt_view_text(x), size, dim + 1);
   MT_TRY(mt_rule_sort(p));
   for (int o = 0; o < 2 && x->ndim; o++) p->out[o].shape[dim] = k;
   if (x->ndim == 0 && k == 0)

@@ -1,0 +1,208 @@
+// kernels/cuda/scatter.cu -- elements replaced at positions, multiplied, or the larger or
+// smaller kept. The same result each time: who was last is found with integers, and what
+// is folded is sorted by target first.
+#include "kernels/cuda/copy.cuh"
+#include "kernels/cuda/positions.cuh"
+#include "kernels/cuda/row_sums.cuh"
+#include "kernels/cuda/sort_pairs.cuh"
+
+namespace {
+
+// A walk over the index: y without dim, src; and y's steps and size along dim.
+struct walk {
+  space<2> s;
+  positions q;
+  int64_t along;
+};
+
+walk make_walk(const mt_call *call) {
+  const mt_view *index = call->in[1];
+  const int dim = int(call->attr[0].i[0]);
+  mt_view y = *call->out[0], src = *call->in[2];
+  for (int d = 0; d < index->ndim; d++) y.shape[d] = src.shape[d] = index->shape[d];
+  if (y.ndim > 0) y.stride[dim] = 0;
+  y.host = src.host = 0;
+  const mt_view *const view[2] = {&y, &src};
+  const mt_view *out = call->out[0];
+  return {make_space(view, true),
+          positions_of(call, index, out->ndim ? out->shape[dim] : 1, true),
+          out->ndim ? out->stride[dim] : 0};
+}
+
+// ---- _scatter ---------------------------------------------------------------------------
+
+// last[target] = the number, from 1, of the last element that goes there.
+template <class N>
+__global__ void __launch_bounds__(256)
+    find_last_kernel(N *last, const __grid_constant__ walk w) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
+       i += step) {
+    int64_t offset[2];
+    seek(w.s, i, offset);
+    const int64_t at = position_at(w.q, i);
+    if (at >= 0) atomicMax(&last[offset[0] + at * w.along], N(i + 1));
+  }
+}
+
+template <class N, class S>
+__global__ void __launch_bounds__(256)
+    scatter_kernel(S *y, const S *src, const N *last, const __grid_constant__ walk w) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
+       i += step) {
+    int64_t offset[2];
+    seek(w.s, i, offset);
+    const int64_t at = position_at(w.q, i);
+    const int64_t to = offset[0] + at * w.along;
+    if (at >= 0 && last[to] == N(i + 1)) y[to] = src[offset[1]];
+  }
+}
+
+bool few(const mt_call *call) { return numel(call->in[1]) < UINT32_MAX; }
+
+size_t scatter_scratch(const mt_call *call) {
+  if (numel(call->in[1]) == 0) return 0;
+  return size_t(numel(call->out[0])) * (few(call) ? 4 : 8);
+}
+
+template <class N> mt_status scatter(const mt_call *call) {
+  const walk w = make_walk(call);
+  N *last = static_cast<N *>(call->scratch);
+  const unsigned grid = blocks_for(w.s.numel, 256, call->device);
+  const cudaStream_t stream = stream_of(call);
+  CUDA_TRY(cudaMemsetAsync(last, 0, size_t(numel(call->out[0])) * sizeof(N), stream));
+  find_last_kernel<N><<<grid, 256, 0, stream>>>(last, w);
+  if (const mt_status status = launched()) return status;
+  const auto launch = [&](auto t) {
+    using S = typename decltype(t)::type;
+    scatter_kernel<N, S><<<grid, 256, 0, stream>>>(
+        reinterpret_cast<S *>(call->out[0]->data),
+        reinterpret_cast<const S *>(call->in[2]->data), last, w);
+    return launched();
+  };
+  switch (dtype_size(call->in[0]->dtype)) {
+  case 1: return launch(tag<uint8_t>{});
+  case 2: return launch(tag<uint16_t>{});
+  case 4: return launch(tag<uint32_t>{});
+  default: return launch(tag<uint64_t>{});
+  }
+}
+
+mt_status run_scatter(const mt_call *call) {
+  if (const mt_status status = copy_view(call, call->in[0], call->out[0]))
+    return status;
+  if (numel(call->in[1]) == 0) return MT_OK;
+  return few(call) ? scatter<unsigned>(call) : scatter<unsigned long long>(call);
+}
+
+// ---- _scatter_fold ----------------------------------------------------------------------
+
+template <class K>
+__global__ void __launch_bounds__(256)
+    fold_keys_kernel(K *key, uint32_t *value, int64_t targets,
+                     const __grid_constant__ walk w) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
+       i += step) {
+    int64_t offset[2];
+    seek(w.s, i, offset);
+    const int64_t at = position_at(w.q, i);
+    key[i] = K(at < 0 ? targets : offset[0] + at * w.along);
+    value[i] = uint32_t(i);
+  }
+}
+
+enum { PROD, AMAX, AMIN };
+
+template <class T> __device__ inline T fold(T a, T b, int how) {
+  if (how == PROD) return T(a * b);
+  return how == AMAX ? (b > a || b != b ? b : a) : (b < a || b != b ? b : a);
+}
+
+// A thread folds a run of equal targets, from its first element on.
+template <class K, class S>
+__global__ void __launch_bounds__(256)
+    fold_runs_kernel(S *y, const S *src, const K *key, const uint32_t *value,
+                     int64_t targets, int how, const __grid_constant__ walk w) {
+  using T = compute_t<S>;
+  const int64_t n = w.s.numel, step = int64_t(gridDim.x) * blockDim.x;
+  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
+    const K k = key[i];
+    if (int64_t(k) >= targets || (i > 0 && key[i - 1] == k)) continue;
+    T sum = load_as<T>(y[k]);
+    for (int64_t j = i; j < n && key[j] == k; j++) {
+      int64_t offset[2];
+      seek(w.s, value[j], offset);
+      sum = fold(sum, load_as<T>(src[offset[1]]), how);
+    }
+    y[k] = store_as<S>(sum);
+  }
+}
+
+bool narrow(const mt_call *call) { return numel(call->out[0]) < UINT32_MAX; }
+
+template <class K> struct layout {
+  pair_buffers<K> b;
+  void *room;
+  size_t bytes;
+};
+
+template <class K> layout<K> lay_out(void *scratch, int64_t n) {
+  char *p = static_cast<char *>(scratch);
+  layout<K> r{};
+  for (int i = 0; i < 2; i++) {
+    r.b.key[i] = reinterpret_cast<K *>(p);
+    p += round256(size_t(n) * sizeof(K));
+    r.b.value[i] = reinterpret_cast<uint32_t *>(p);
+    p += round256(size_t(n) * 4);
+  }
+  r.room = p;
+  r.bytes = size_t(p - static_cast<char *>(scratch)) + sort_pairs_bytes<K>(uint32_t(n));
+  return r;
+}
+
+size_t fold_scratch(const mt_call *call) {
+  const int64_t n = numel(call->in[1]);
+  if (n == 0 || n >= int64_t(UINT32_MAX)) return 0;
+  return narrow(call) ? lay_out<uint32_t>(nullptr, n).bytes
+                      : lay_out<uint64_t>(nullptr, n).bytes;
+}
+
+template <class K> mt_status fold_runs(const mt_call *call) {
+  const walk w = make_walk(call);
+  const int64_t n = w.s.numel, targets = numel(call->out[0]);
+  layout<K> r = lay_out<K>(call->scratch, n);
+  const unsigned grid = blocks_for(n, 256, call->device);
+  const cudaStream_t stream = stream_of(call);
+  fold_keys_kernel<K><<<grid, 256, 0, stream>>>(r.b.key[0], r.b.value[0], targets, w);
+  if (const mt_status status = launched()) return status;
+  if (const mt_status status =
+          sort_pairs<K>(call, &r.b, uint32_t(n), bits_for(targets), r.room))
+    return status;
+  const auto launch = [&](auto t) {
+    using S = typename decltype(t)::type;
+    fold_runs_kernel<K, S><<<grid, 256, 0, stream>>>(
+        reinterpret_cast<S *>(call->out[0]->data),
+        reinterpret_cast<const S *>(call->in[2]->data), r.b.key[r.b.at],
+        r.b.value[r.b.at], targets, int(call->attr[1].i[0]), w);
+    return launched();
+  };
+  if (call->in[0]->dtype == MT_BOOL) return launch(tag<uint8_t>{});
+  return with_number(call->in[0]->dtype, launch);
+}
+
+mt_status run_scatter_fold(const mt_call *call) {
+  if (const mt_status status = copy_view(call, call->in[0], call->out[0]))
+    return status;
+  const int64_t n = numel(call->in[1]);
+  if (n == 0) return MT_OK;
+  if (n >= int64_t(UINT32_MAX))
+    return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^32 - 2 elements in index");
+  return narrow(call) ? fold_runs<uint32_t>(call) : fold_runs<uint64_t>(call);
+}
+
+} // namespace
+
+CUDA_ENTRY(_scatter) = {run_scatter, scatter_scratch, MT_ALL_MASK, 2};
+CUDA_ENTRY(_scatter_fold) = {run_scatter_fold, fold_scratch, MT_ALL_MASK, 2};

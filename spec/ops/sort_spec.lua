@@ -1,0 +1,249 @@
+-- spec/ops/sort_spec.lua: sorting, selecting and scans on sizes that the reference
+-- cases do not reach, against plain Lua or against each other, on each device.
+
+local mt = require "mytensor"
+local devices = require "spec.support.devices"
+local tensors = require "spec.support.tensors"
+
+local FLOATS = { "float32", "float64", "float16", "bfloat16" }
+local ALL = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
+  "int8", "uint8", "bool" }
+
+-- Values with many ties, some of them special, in a dtype.
+local function values(shape, dtype, device)
+  local x = mt.randint(-60, 60, shape, { device = device })
+  if dtype == "bool" then return x:gt(0) end
+  if dtype == "uint8" then x = x:abs() end
+  x = x:to(dtype)
+  if tensors.is_float(dtype) then
+    x:masked_fill_(x:eq(17), 0 / 0)
+    x:masked_fill_(x:eq(18), -math.huge)
+    x:masked_fill_(x:eq(19), -0.0)
+  end
+  return x
+end
+
+-- Is y, index what a stable sort of x along its last dim gives? x and y in any layout.
+local function check_sorted(x, y, index, descending)
+  local n = y:size(-1)
+  assert.is_true(y:isnan():eq(x:take_along_dim(index, -1):isnan()):all():item())
+  local same = y:eq(x:take_along_dim(index, -1)):logical_or(y:isnan())
+  assert.is_true(same:all():item(), "not the elements at index")
+  local a, b = y:narrow(-1, 1, n - 1), y:narrow(-1, 2, n - 1)
+  local i, j = index:narrow(-1, 1, n - 1), index:narrow(-1, 2, n - 1)
+  if descending then a, b = b, a end
+  local equal = a:eq(b):logical_or(a:isnan():logical_and(b:isnan()))
+  local below = a:lt(b):logical_or(b:isnan():logical_and(a:isnan():logical_not()))
+  local right = below:logical_or(equal:logical_and(i:lt(j)))
+  assert.is_true(right:all():item(), "out of order")
+end
+
+local function on(device)
+  local function name(text) return text .. " on " .. device end
+  local opts = { device = device }
+
+  describe(name "sort", function()
+    it("orders lines of all lengths, in every dtype", function()
+      mt.manual_seed(5)
+      for _, dtype in ipairs(ALL) do
+        for _, n in ipairs { 2, 31, 33, 257, 1030, 5000 } do
+          for _, descending in ipairs { false, true } do
+            local x = values({ 3, n }, dtype, device)
+            local y, index = x:sort(-1, descending)
+            check_sorted(x, y, index, descending)
+          end
+        end
+      end
+    end)
+
+    it("orders one long line, and columns", function()
+      mt.manual_seed(6)
+      for _, dtype in ipairs { "float32", "float64", "int16", "int64" } do
+        local x = values({ 200003 }, dtype, device)
+        check_sorted(x, x:sort())
+        x = values({ 70, 9000 }, dtype, device):t()
+        local y, index = x:sort(1)
+        check_sorted(x:t(), y:t(), index:t())
+      end
+    end)
+
+    it("gives the same with any number of threads", function()
+      mt.manual_seed(7)
+      local x = values({ 100000 }, "float32", device)
+      local before = mt.get_num_threads()
+      local results = {}
+      for threads = 1, 3 do
+        mt.set_num_threads(threads)
+        local _, index = x:sort()
+        local _, place = x:topk(100)
+        results[threads] = { index, place }
+      end
+      mt.set_num_threads(before)
+      for threads = 2, 3 do
+        assert.is_true(results[threads][1]:equal(results[1][1]))
+        assert.is_true(results[threads][2]:equal(results[1][2]))
+      end
+    end)
+
+    it("keeps signs of zeros", function()
+      local x = mt.tensor({ 0.0, -0.0, 1, -0.0, 0.0 }, opts)
+      local y = x:sort()
+      assert.same({ 1 / 0, -1 / 0, -1 / 0, 1 / 0, 1 }, y:reciprocal():totable())
+    end)
+  end)
+
+  describe(name "topk", function()
+    it("is the beginning of a stable sort", function()
+      mt.manual_seed(8)
+      for _, dtype in ipairs(ALL) do
+        for _, shape in ipairs { { 2, 5000 }, { 3, 300 }, { 150000 } } do
+          for _, k in ipairs { 1, 7, 300 } do
+            for _, largest in ipairs { true, false } do
+              local x = values(shape, dtype, device)
+              local y, index = x:topk(k, -1, largest)
+              local all, places = x:sort(-1, largest)
+              assert.is_true(index:equal(places:narrow(-1, 1, k)),
+                ("%s, k %d of %d"):format(dtype, k, shape[#shape]))
+              local want = all:narrow(-1, 1, k)
+              assert.is_true(y:eq(want):logical_or(y:isnan()):all():item())
+            end
+          end
+        end
+      end
+    end)
+
+    it("gives more than a block sorts", function()
+      mt.manual_seed(9)
+      local x = values({ 40000 }, "float32", device)
+      local _, index = x:topk(6000)
+      local _, places = x:sort(1, true)
+      assert.is_true(index:equal(places:narrow(1, 1, 6000)))
+    end)
+  end)
+
+  describe(name "scans", function()
+    it("along long lines are those along short ones, joined", function()
+      mt.manual_seed(10)
+      local wide = { device = device, dtype = "float64" }
+      local x = mt.rand({ 3, 70000 }, wide) * 0.02 + 0.99
+      for _, f in ipairs { "cumprod", "cummax", "cummin", "logcumsumexp" } do
+        local y, at = x[f](x, 2)
+        local columns, places = x:t()[f](x:t():contiguous(), 1)
+        assert.is_true((y - columns:t()):abs():div(y:abs()):amax():item() < 1e-9, f)
+        if at then assert.is_true(at:equal(places:t()), f) end
+      end
+      local sum = x:exp():cumsum(2):log()
+      assert.is_true((x:logcumsumexp(2) - sum):abs():amax():item() < 1e-9)
+    end)
+
+    it("take every dtype in any layout", function()
+      mt.manual_seed(11)
+      for _, dtype in ipairs(ALL) do
+        local x = values({ 40, 50 }, dtype, device)
+        for _, f in ipairs { "cummax", "cummin" } do
+          local y, at = x[f](x, 2)
+          local z, other = x:t()[f](x:t(), 1)
+          assert.is_true(at:equal(other:t()), f .. " of " .. dtype)
+          assert.is_true(y:eq(z:t()):logical_or(y:isnan()):all():item())
+          assert.is_true(x:gather(2, at):eq(y):logical_or(y:isnan()):all():item())
+        end
+      end
+    end)
+  end)
+
+  describe(name "searchsorted", function()
+    it("finds where a sort would put what is searched", function()
+      mt.manual_seed(12)
+      for _, dtype in ipairs(FLOATS) do
+        local sorted = values({ 5, 300 }, dtype, device):sort()
+        local x = values({ 5, 40 }, dtype, device)
+        local left = mt.searchsorted(sorted, x)
+        local right = mt.searchsorted(sorted, x, true)
+        for line = 1, 5 do
+          local s, v = tensors.flat(sorted[line]), tensors.flat(x[line])
+          local l, r = tensors.flat(left[line]), tensors.flat(right[line])
+          for i, w in ipairs(v) do
+            local below, upto = 0, 0
+            for _, u in ipairs(s) do
+              if u < w or (w ~= w and u == u) then below = below + 1 end
+              if u <= w or w ~= w then upto = upto + 1 end
+            end
+            assert.same({ below + 1, upto + 1 }, { l[i], r[i] })
+          end
+        end
+      end
+    end)
+  end)
+
+  describe(name "selecting", function()
+    it("by a mask takes every dtype and size", function()
+      mt.manual_seed(13)
+      for _, dtype in ipairs(ALL) do
+        for _, n in ipairs { 1, 7, 64, 1001, 300000 } do
+          local x, mask = values({ n }, dtype, device), mt.rand({ n }, opts):lt(0.4)
+          local y = x:masked_select(mask)
+          local want = x:index_select(1, mask:nonzero():select(2, 1))
+          assert.same(want:shape(), y:shape())
+          assert.is_true(y:eq(want):logical_or(y:isnan()):all():item())
+        end
+      end
+    end)
+
+    it("scatter, and what is read back, agree", function()
+      mt.manual_seed(14)
+      for _, dtype in ipairs(ALL) do
+        local index = mt.randperm(5000, opts):reshape(50, 100)
+        local src = values({ 50, 100 }, dtype, device)
+        local flat = index:reshape(5000)
+        local y = mt.zeros({ 5000 }, { dtype = dtype, device = device })
+          :scatter(1, flat, src:reshape(5000))
+        local back = y:take(index)
+        assert.is_true(back:eq(src):logical_or(src:isnan()):all():item(), dtype)
+        -- many to one place: the last one stays
+        local one = mt.ones({ 5000 }, { dtype = "int64", device = device })
+        local last = y:scatter(1, one, src:reshape(5000))[1]
+        assert.is_true(last:eq(src[50][100]):logical_or(last:isnan()):item(), dtype)
+      end
+    end)
+
+    it("folds what meets at one place", function()
+      mt.manual_seed(15)
+      local index = mt.randint(1, 40, { 6, 500 }, opts)
+      local src = mt.rand({ 6, 500 }, { device = device, dtype = "float64" }) + 0.5
+      local x = mt.rand({ 6, 40 }, { device = device, dtype = "float64" })
+      local hit = index:unsqueeze(3):eq(mt.arange(1, 41, opts))  -- (6, 500, 40)
+      local spread = src:unsqueeze(3)
+      local want = {
+        amax = mt.where(hit, spread, -1):amax(2):maximum(x),
+        amin = mt.where(hit, spread, 9):amin(2):minimum(x),
+        prod = mt.where(hit, spread, 1):prod(2) * x,
+        sum = mt.where(hit, spread, 0):sum(2) + x,
+      }
+      for reduce, expected in pairs(want) do
+        local y = x:scatter_reduce(2, index, src, reduce)
+        assert.is_true((y / expected - 1):abs():amax():item() < 1e-12, reduce)
+      end
+    end)
+  end)
+
+  describe(name "_recurrence", function()
+    it("is a loop over the dim, both ways, with its gradients", function()
+      mt.manual_seed(16)
+      local wide = { device = device, dtype = "float64" }
+      local a, b = mt.rand({ 2, 5 }, wide), mt.rand({ 2, 5 }, wide)
+      -- cumprod's gradient is the recurrence, and the gradient of that one's as well
+      local x = mt.cat({ a, b }, 2):requires_grad_()
+      assert.is_true(mt.gradcheck(function(t) return t:cumprod(2) end, { x }))
+      assert.is_true(mt.gradgradcheck(function(t) return t:cumprod(2) end, { x }))
+      local zeros = (a * 0):requires_grad_()
+      assert.is_true(mt.gradgradcheck(function(t) return t:cumprod(1) end, { zeros }))
+    end)
+  end)
+end
+
+on "cpu"
+if devices.cuda then
+  on "cuda"
+else
+  it("sorting on cuda", function() devices.without_cuda(pending) end)
+end
