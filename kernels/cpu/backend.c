@@ -5,6 +5,7 @@
 #include "contract.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/fuse.h"
 #include "kernels/cpu/many.h"
 
 /* ---- kernels ------------------------------------------------------------------------
@@ -77,6 +78,11 @@ static void raw_free(int device, void *p, size_t bytes) {
     munmap(p, mapped_bytes(bytes));
 }
 
+/* ---- tables beyond ops ----------------------------------------------------------- */
+static const void *table(const char *name) {
+  return strcmp(name, "fuse") == 0 ? &mt_cpu_fuse : NULL;
+}
+
 /* ---- the backend ----------------------------------------------------------------- */
 #define TEXT_(x) #x
 #define TEXT(x)  TEXT_(x)
@@ -94,6 +100,7 @@ const mt_backend *mt_cpu_backend(void) {
                [MT_MANY_SCALE] = mt_cpu_many_scale},
       .raw_alloc = raw_alloc,
       .raw_free = raw_free,
+      .table = table,
   };
   return &cpu;
 }

@@ -10,6 +10,7 @@ local parts = {
   optim = { "mytensor.optim" },
   data = { "mytensor.data" },
   utils = { "mytensor.utils" },
+  fuse = { "mytensor.fuse" },
   gradcheck = { "mytensor.gradcheck", "gradcheck" },
   gradgradcheck = { "mytensor.gradcheck", "gradgradcheck" },
   save_tensors = { "mytensor.serialisation", "save_tensors" },

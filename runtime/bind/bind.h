@@ -100,6 +100,7 @@ void mtl_open_show(lua_State *L);     /* show.c: tostring, show, format, printop
 void mtl_open_memory(lua_State *L);   /* memory.c: stats, limits, scope, keep, free */
 void mtl_open_autograd(lua_State *L); /* autograd.c: backward, grad, no_grad, hooks */
 void mtl_open_function(lua_State *L); /* function.c: mt.Function */
+void mtl_open_fuse(lua_State *L);     /* fuse.c: what mt.fuse is made of */
 void mtl_open_pairs(lua_State *L);    /* pairs.c: nn.*_forward, nn.*_backward */
 void mtl_open_optim(lua_State *L);    /* optim.c: fused optimiser steps */
 void mtl_open_system(lua_State *L);   /* system.c: info, seed, threads, device */

@@ -12,10 +12,30 @@ typedef struct callee {
   char name[36];
 } callee;
 
+/* A table among the first arguments may stand for a tensor, as mt.fuse's do: then its
+** metatable's __op gets the op's name and the arguments. 0: none does. */
+static int stands_in(lua_State *L, const char *name) {
+  const int n = lua_gettop(L) < 3 ? lua_gettop(L) : 3;
+  for (int i = 1; i <= n; i++) {
+    if (!lua_istable(L, i) || luaL_getmetafield(L, i, "__op") == LUA_TNIL) continue;
+    lua_insert(L, 1);
+    lua_pushstring(L, name);
+    lua_insert(L, 2);
+    lua_call(L, lua_gettop(L) - 1, 1);
+    return 1;
+  }
+  return 0;
+}
+
+static bool has_table(lua_State *L) {
+  return lua_istable(L, 1) || lua_istable(L, 2) || lua_istable(L, 3);
+}
+
 /* y... = mt.NAME(inputs and attributes...) or x:NAME(...); upvalue: a callee */
 static int call_op(lua_State *L) {
   mtl_state *s = mtl_enter_state(L);
   const callee *f = lua_touserdata(L, lua_upvalueindex(1));
+  if (has_table(L) && stands_in(L, f->name)) return 1;
   return mtl_call_op_of(L, s, f->op, 1, f->name);
 }
 

@@ -1,13 +1,17 @@
 /* runtime/core/formula.c -- parser of the formulas of ops.def and of mt.fuse.
 **
+**   steps   = {name "=" sum ";"} sum {"," sum} [";"]
 **   sum     = product {("+" | "-") product}
-**   product = sign {("*" | "/") sign}
-**   sign    = "-" sign | "(" sum ")" | number | "num" "(" ["-"] number ")"
+**   product = sign {("*" | "/" | "//" | "%") sign}
+**   sign    = "-" sign | power
+**   power   = operand {":" name "(" [sum {"," sum}] ")"} ["^" sign]
+**   operand = "(" sum ")" | number | "num" "(" ["-"] number ")"
 **           | name | name "(" sum {"," sum} ")"
 **
-** Users write formulas, too: the text's length, the nesting and the number of nodes are
-** limited, so that neither this parser nor one who walks its tree can run out of stack.
- */
+** ops.def has but sums of products; steps, powers, // and %, and x:f(y) for f(x, y) are
+** for users, who know them from Lua. The text's length, the nesting and the number of
+** nodes are limited, so that neither this parser nor one who walks its tree can run out
+** of stack. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* newlocale, strtod_l */
 #endif
@@ -19,12 +23,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_LENGTH  4096 /* bytes */
-#define MAX_NESTING 100  /* parentheses and signs around one place */
-#define MAX_NODES   1000
+#define MAX_LENGTH  4096  /* bytes of a row's formula */
+#define MAX_STEPS   65536 /* bytes of several steps */
+#define MAX_NESTING 100   /* parentheses and signs around one place */
+#define MAX_NODES   1000  /* of a row's formula, and for each step */
 
 typedef struct parser {
-  const char *text, *at;
+  const char *text, *at, *who;
   int nesting, nodes;
 } parser;
 
@@ -40,17 +45,26 @@ static void skip_space(parser *p) {
   while (is_space(*p->at)) p->at++;
 }
 
-static mt_status fail_at(const parser *p, const char *at, const char *what) {
-  const int position = (int)(at - p->text) + 1;
-  if (*at == '\0') return mt_fail(MT_EARG, "formula: %s at its end", what);
+static mt_status fail_near(const char *who, const char *text, const char *at,
+                           const char *what) {
+  const int position = (int)(at - text) + 1;
+  if (*at == '\0') return mt_fail(MT_EARG, "%s: %s at its end", who, what);
   if (*at < ' ' || *at > '~') {
-    return mt_fail(MT_EARG, "formula: %s at position %d, near byte %d", what, position,
+    return mt_fail(MT_EARG, "%s: %s at position %d, near byte %d", who, what, position,
                    (unsigned char)*at);
   }
   int n = 0;
   while (n < 20 && at[n] >= ' ' && at[n] <= '~') n++;
-  return mt_fail(MT_EARG, "formula: %s at position %d, near '%.*s'", what, position, n,
+  return mt_fail(MT_EARG, "%s: %s at position %d, near '%.*s'", who, what, position, n,
                  at);
+}
+
+static mt_status fail_at(const parser *p, const char *at, const char *what) {
+  return fail_near(p->who, p->text, at, what);
+}
+
+mt_status mt_formula_fail(const char *text, int position, const char *what) {
+  return fail_near("fuse", text, text + position - 1, what);
 }
 
 /* ---- numbers ---- */
@@ -106,22 +120,27 @@ bool mt_expr_uses(const mt_expr *e, const char *name) {
 
 static mt_status new_node(parser *p, mt_expr_kind kind, mt_expr **out) {
   if (++p->nodes > MAX_NODES) {
-    return mt_fail(MT_EARG, "formula: more than %d operations and operands", MAX_NODES);
+    return mt_fail(MT_EARG, "%s: more than %d operations and operands", p->who,
+                   MAX_NODES);
   }
   *out = calloc(1, sizeof **out);
-  if (!*out) return mt_fail(MT_EMEMORY, "formula: out of memory");
+  if (!*out) return mt_fail(MT_EMEMORY, "%s: out of memory", p->who);
   (*out)->kind = kind;
+  (*out)->position = (int)(p->at - p->text) + 1;
   return MT_OK;
 }
 
-/* *left becomes kind(*left, right); right is taken over, also on an error. */
-static mt_status join(parser *p, mt_expr_kind kind, mt_expr **left, mt_expr *right) {
+/* *left becomes kind(*left, right), whose operator stands at sign; right is taken over,
+** also on an error. */
+static mt_status join(parser *p, mt_expr_kind kind, const char *sign, mt_expr **left,
+                      mt_expr *right) {
   mt_expr *e;
   const mt_status status = new_node(p, kind, &e);
   if (status != MT_OK) {
     mt_expr_free(right);
     return status;
   }
+  e->position = (int)(sign - p->text) + 1;
   e->nargs = 2;
   e->arg[0] = *left;
   e->arg[1] = right;
@@ -194,9 +213,67 @@ static mt_status parse_name(parser *p, mt_expr **out) {
   if (call) p->at++;
   if (call && n == 3 && memcmp(start, "num", 3) == 0) return parse_num(p, out);
   MT_TRY(new_node(p, call ? MT_EXPR_CALL : MT_EXPR_NAME, out));
+  (*out)->position = (int)(start - p->text) + 1;
   memcpy((*out)->name, start, n);
   if (call) return parse_arguments(p, *out);
   p->at = end;
+  return MT_OK;
+}
+
+static mt_status parse_sign(parser *p, mt_expr **out);
+
+static mt_status parse_operand(parser *p, mt_expr **out) {
+  const char c = *p->at;
+  if (c == '(') {
+    p->at++;
+    MT_TRY(parse_sum(p, out));
+    return expect(p, ')');
+  }
+  if (is_digit(c)) return parse_number(p, false, out);
+  if (is_letter(c)) return parse_name(p, out);
+  return fail_at(p, p->at, "operand expected");
+}
+
+/* After ":": *out becomes name(*out, ...). */
+static mt_status parse_method(parser *p, mt_expr **out) {
+  skip_space(p);
+  const char *const start = p->at;
+  while (is_letter(*p->at) || (p->at > start && is_digit(*p->at))) p->at++;
+  const size_t n = (size_t)(p->at - start);
+  if (n == 0) return fail_at(p, start, "name of a method expected");
+  mt_expr *call;
+  if (n >= sizeof call->name) return fail_at(p, start, "name too long");
+  MT_TRY(new_node(p, MT_EXPR_CALL, &call));
+  call->position = (int)(start - p->text) + 1;
+  memcpy(call->name, start, n);
+  call->arg[0] = *out;
+  call->nargs = 1;
+  *out = call;
+  MT_TRY(expect(p, '('));
+  skip_space(p);
+  if (*p->at == ')') {
+    p->at++;
+    return MT_OK;
+  }
+  return parse_arguments(p, call);
+}
+
+static mt_status parse_power(parser *p, mt_expr **out) {
+  MT_TRY(parse_operand(p, out));
+  for (skip_space(p); *p->at == ':'; skip_space(p)) {
+    p->at++;
+    MT_TRY(parse_method(p, out));
+  }
+  if (*p->at != '^') return MT_OK;
+  const char *const sign = p->at++;
+  mt_expr *right;
+  const mt_status status = parse_sign(p, &right);
+  if (status != MT_OK) {
+    mt_expr_free(right);
+    return status;
+  }
+  MT_TRY(join(p, MT_EXPR_CALL, sign, out, right));
+  strcpy((*out)->name, "pow");
   return MT_OK;
 }
 
@@ -204,23 +281,14 @@ static mt_status parse_sign(parser *p, mt_expr **out) {
   *out = NULL;
   skip_space(p);
   if (++p->nesting > MAX_NESTING) return fail_at(p, p->at, "nested too deeply");
-  const char c = *p->at;
-  if (c == '-') {
+  if (*p->at == '-') {
     p->at++;
     MT_TRY(new_node(p, MT_EXPR_NEG, out));
     const mt_status status = parse_sign(p, &(*out)->arg[0]);
     (*out)->nargs = (*out)->arg[0] ? 1 : 0;
     MT_TRY(status);
-  } else if (c == '(') {
-    p->at++;
-    MT_TRY(parse_sum(p, out));
-    MT_TRY(expect(p, ')'));
-  } else if (is_digit(c)) {
-    MT_TRY(parse_number(p, false, out));
-  } else if (is_letter(c)) {
-    MT_TRY(parse_name(p, out));
   } else {
-    return fail_at(p, p->at, "operand expected");
+    MT_TRY(parse_power(p, out));
   }
   p->nesting--;
   return MT_OK;
@@ -231,15 +299,23 @@ static mt_status parse_product(parser *p, mt_expr **out) {
   for (;;) {
     skip_space(p);
     const char c = *p->at;
-    if (c != '*' && c != '/') return MT_OK;
-    p->at++;
+    if (c != '*' && c != '/' && c != '%') return MT_OK;
+    const char *const sign = p->at++;
+    const bool floored = c == '/' && *p->at == '/';
+    if (floored) p->at++;
     mt_expr *right;
     const mt_status status = parse_sign(p, &right);
     if (status != MT_OK) {
       mt_expr_free(right);
       return status;
     }
-    MT_TRY(join(p, c == '*' ? MT_EXPR_MUL : MT_EXPR_DIV, out, right));
+    const bool call = floored || c == '%';
+    MT_TRY(join(p,
+                call       ? MT_EXPR_CALL
+                : c == '*' ? MT_EXPR_MUL
+                           : MT_EXPR_DIV,
+                sign, out, right));
+    if (call) strcpy((*out)->name, floored ? "floordiv" : "remainder");
   }
 }
 
@@ -249,19 +325,19 @@ static mt_status parse_sum(parser *p, mt_expr **out) {
     skip_space(p);
     const char c = *p->at;
     if (c != '+' && c != '-') return MT_OK;
-    p->at++;
+    const char *const sign = p->at++;
     mt_expr *right;
     const mt_status status = parse_product(p, &right);
     if (status != MT_OK) {
       mt_expr_free(right);
       return status;
     }
-    MT_TRY(join(p, c == '+' ? MT_EXPR_ADD : MT_EXPR_SUB, out, right));
+    MT_TRY(join(p, c == '+' ? MT_EXPR_ADD : MT_EXPR_SUB, sign, out, right));
   }
 }
 
 mt_status mt_formula_parse(const char *text, mt_expr **out) {
-  parser p = {.text = text, .at = text};
+  parser p = {.text = text, .at = text, .who = "formula"};
   *out = NULL;
   if (strnlen(text, MAX_LENGTH + 1) > MAX_LENGTH) {
     return mt_fail(MT_EARG, "formula: longer than %d bytes", MAX_LENGTH);
@@ -275,4 +351,74 @@ mt_status mt_formula_parse(const char *text, mt_expr **out) {
     *out = NULL;
   }
   return status;
+}
+
+/* ---- several steps ---- */
+
+/* Is what follows "name ="? Then its name is taken. */
+static bool begins_step(parser *p, mt_formula_step *step) {
+  const char *at = p->at;
+  if (!is_letter(*at)) return false;
+  while (is_letter(*at) || is_digit(*at)) at++;
+  const size_t n = (size_t)(at - p->at);
+  while (is_space(*at)) at++;
+  if (*at != '=' || at[1] == '=' || n >= sizeof step->name) return false;
+  memset(step, 0, sizeof *step);
+  memcpy(step->name, p->at, n);
+  step->position = (int)(p->at - p->text) + 1;
+  p->at = at + 1;
+  return true;
+}
+
+static mt_status add_step(parser *p, mt_formula *f, const mt_formula_step *step) {
+  if ((f->nsteps & (f->nsteps - 1)) == 0) { /* a power of two: full */
+    const size_t room = f->nsteps > 0 ? 2 * (size_t)f->nsteps : 1;
+    mt_formula_step *const more = realloc(f->step, room * sizeof *more);
+    if (!more) return mt_fail(MT_EMEMORY, "fuse: out of memory");
+    f->step = more;
+  }
+  mt_formula_step *const s = &f->step[f->nsteps++];
+  *s = *step;
+  p->nodes = 0;
+  MT_TRY(parse_sum(p, &s->value));
+  skip_space(p);
+  if (*p->at != ';') return fail_at(p, p->at, "';' expected behind the step");
+  p->at++;
+  return MT_OK;
+}
+
+static mt_status parse_steps(parser *p, mt_formula *f) {
+  mt_formula_step step;
+  for (skip_space(p); begins_step(p, &step); skip_space(p)) {
+    MT_TRY(add_step(p, f, &step));
+  }
+  for (;;) {
+    if (f->noutputs == MT_FORMULA_MAX_OUTPUTS) {
+      return fail_at(p, p->at, "more results than 16");
+    }
+    p->nodes = 0;
+    MT_TRY(parse_sum(p, &f->output[f->noutputs++]));
+    skip_space(p);
+    if (*p->at != ',') break;
+    p->at++;
+  }
+  if (*p->at == ';') p->at++;
+  skip_space(p);
+  return *p->at == '\0' ? MT_OK : fail_at(p, p->at, "operator expected");
+}
+
+mt_status mt_formula_parse_steps(const char *text, mt_formula *out) {
+  parser p = {.text = text, .at = text, .who = "fuse"};
+  memset(out, 0, sizeof *out);
+  if (strnlen(text, MAX_STEPS + 1) > MAX_STEPS) {
+    return mt_fail(MT_EARG, "fuse: a formula longer than %d bytes", MAX_STEPS);
+  }
+  return parse_steps(&p, out);
+}
+
+void mt_formula_free(mt_formula *f) {
+  for (int i = 0; i < f->nsteps; i++) mt_expr_free(f->step[i].value);
+  for (int i = 0; i < f->noutputs; i++) mt_expr_free(f->output[i]);
+  free(f->step);
+  memset(f, 0, sizeof *f);
 }

@@ -20,6 +20,7 @@ typedef enum mt_expr_kind {
 
 typedef struct mt_expr {
   mt_expr_kind kind;
+  int position;  /* in the text, from 1 */
   bool whole;    /* NUMBER: written without num() */
   double number; /* NUMBER */
   char name[24]; /* NAME, CALL */
@@ -31,6 +32,25 @@ typedef struct mt_expr {
 ** users: depth and length are limited. *out is freed by mt_expr_free. */
 mt_status mt_formula_parse(const char *text, mt_expr **out /* [out] */);
 void mt_expr_free(mt_expr *e);
+
+/* A formula of several steps, as mt.fuse takes it: "t = exp(a); s = t:sum(-1, true);
+** t / s, s". */
+#define MT_FORMULA_MAX_OUTPUTS 16
+typedef struct mt_formula_step {
+  char name[24];
+  int position;
+  mt_expr *value;
+} mt_formula_step;
+typedef struct mt_formula {
+  int nsteps, noutputs;
+  mt_formula_step *step;
+  mt_expr *output[MT_FORMULA_MAX_OUTPUTS];
+} mt_formula;
+mt_status mt_formula_parse_steps(const char *text, mt_formula *out /* [out] */);
+/* Also of one that could not be parsed. */
+void mt_formula_free(mt_formula *f);
+/* "what at position 7, near 'exp(b)'", or "what at its end". Returns MT_EARG. */
+mt_status mt_formula_fail(const char *text, int position, const char *what);
 /* Is name used anywhere in e? */
 bool mt_expr_uses(const mt_expr *e, const char *name);
 

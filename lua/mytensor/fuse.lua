@@ -1,0 +1,255 @@
+-- lua/mytensor/fuse.lua: operators made of a formula, or of a Lua function that is run
+-- once with values that note what is done to them.
+
+local mt = require "mytensor"
+
+-- What tensors call their operators.
+local SIGNS = { __add = "+", __sub = "-", __mul = "*", __div = "/", __idiv = "//",
+  __mod = "%", __pow = "^" }
+local ALIASES = { cmul = "mul", cdiv = "div" }
+local REDUCTIONS = { "sum", "mean", "amax", "amin", "var", "std", "logsumexp",
+  "softmax", "log_softmax" }
+local ELEMENTWISE = { unary = true, predicate = true, binary = true, compare = true,
+  ternary = true }
+
+local rows -- name -> row of mt.ops(), of those that a formula may name
+
+local function known()
+  if rows then return rows end
+  rows = {}
+  local others = { where = true }
+  for _, name in ipairs(REDUCTIONS) do others[name] = true end
+  for _, row in ipairs(mt.ops()) do
+    local elementwise = ELEMENTWISE[row.kind] and row.dtypes ~= "int"
+    if elementwise or others[row.name] then rows[row.name] = row end
+  end
+  return rows
+end
+
+-- ---- values while a function is traced ------------------------------------------------
+local Value = { __name = "fused value" }
+local tapes = setmetatable({}, { __mode = "k" }) -- value -> its tape
+local names = setmetatable({}, { __mode = "k" }) -- value -> its name
+
+local function fail(level, format, ...)
+  error("fuse: " .. format:format(...), level + 1)
+end
+
+local function new_value(tape, name)
+  local value = setmetatable({}, Value)
+  tapes[value], names[value] = tape, name
+  return value
+end
+
+local function number_text(x)
+  if math.type(x) == "integer" then return ("%d"):format(x) end
+  if x == math.huge then return "inf" elseif x == -math.huge then return "-inf" end
+  return ("%.17g"):format(x)
+end
+
+local function operand(tape, x, level)
+  if type(x) == "number" then
+    if x ~= x then fail(level + 1, "a NaN among the arguments") end
+    return number_text(x)
+  elseif type(x) == "boolean" then
+    return tostring(x)
+  elseif tapes[x] == tape then
+    return names[x]
+  elseif tapes[x] then
+    fail(level + 1, "a value of another function that is traced")
+  elseif mt.is_tensor(x) then
+    fail(level + 1, "a tensor that is no argument: give it to the function as one")
+  end
+  fail(level + 1, "a %s among the arguments of an operation", type(x))
+end
+
+local function tape_of(level, ...)
+  for i = 1, select("#", ...) do
+    local tape = tapes[(select(i, ...))]
+    if tape then
+      if tape.ended then fail(level + 1, "a value outlived the traced function") end
+      return tape
+    end
+  end
+end
+
+local function note(tape, expression)
+  tape.count = tape.count + 1
+  local name = tape.prefix .. tape.count
+  tape[#tape + 1] = name .. " = " .. expression
+  return new_value(tape, name)
+end
+
+-- Arguments by name, in a table behind those by position.
+local function append_options(row, args, options, level)
+  local left = {}
+  for key, value in pairs(options) do left[key] = value end
+  local last = #args
+  for i, param in ipairs(row.params) do
+    if left[param.name] ~= nil then
+      if i <= #args then
+        fail(level + 1, "%s: '%s' is given by position, too", row.name, param.name)
+      end
+      for k = #args + 1, i - 1 do args[k] = row.params[k].default or false end
+      args[i] = left[param.name]
+      left[param.name] = nil
+      last = i
+    end
+  end
+  if next(left) ~= nil then
+    fail(level + 1, "%s: unknown option '%s'", row.name, tostring((next(left))))
+  end
+  return last
+end
+
+local function record(level, name, ...)
+  name = ALIASES[name] or name
+  local row = known()[name]
+  if not row then
+    fail(level + 1, "'%s' is neither elementwise nor a reduction over the last dim",
+      tostring(name))
+  end
+  local tape = tape_of(level + 1, ...)
+  local args, n = { ... }, select("#", ...)
+  if type(args[n]) == "table" and not tapes[args[n]] then
+    local options = table.remove(args)
+    n = append_options(row, args, options, level + 1)
+  end
+  for i = 1, n do
+    if args[i] == nil then fail(level + 1, "%s: argument %d is nil", name, i) end
+    args[i] = operand(tape, args[i], level + 1)
+  end
+  return note(tape, ("%s(%s)"):format(name, table.concat(args, ", ")))
+end
+
+function Value.__op(name, ...) return record(2, name, ...) end
+
+for event, sign in pairs(SIGNS) do
+  Value[event] = function(a, b)
+    local tape = tape_of(2, a, b)
+    return note(tape, ("%s %s %s"):format(operand(tape, a, 2), sign,
+      operand(tape, b, 2)))
+  end
+end
+
+function Value.__unm(a)
+  local tape = tape_of(2, a)
+  return note(tape, "-" .. names[a])
+end
+
+function Value:__index(name)
+  if type(name) ~= "string" then
+    fail(2, "a value cannot be indexed while the function is traced")
+  end
+  if name:find "[^_]_$" then
+    fail(2, "'%s' works in place, which a fused operator cannot", name)
+  end
+  if not known()[ALIASES[name] or name] then
+    fail(2, "'%s' is neither elementwise nor a reduction over the last dim", name)
+  end
+  return function(...) return record(2, name, ...) end
+end
+
+local function control(what)
+  return function()
+    fail(2, "%s: values are not known while the function is traced; a:gt(b) and "
+      .. "mt.where(cond, a, b) choose by element", what)
+  end
+end
+
+for event, what in pairs { __lt = "'<'", __le = "'<='", __eq = "'=='", __len = "'#'",
+  __concat = "'..'", __newindex = "an assignment", __call = "a call" } do
+  Value[event] = control(what)
+end
+for event, what in pairs { __band = "'&'", __bor = "'|'", __bxor = "'~'",
+  __shl = "'<<'", __shr = "'>>'", __bnot = "'~'" } do
+  Value[event] = function()
+    fail(2, "%s is of integers; a fused operator computes with floats", what)
+  end
+end
+
+function Value:__tostring() return "fused value " .. names[self] end
+
+-- ---- tracing --------------------------------------------------------------------------
+
+-- The names that the function gives its parameters, if a formula can have them.
+local function parameter_names(fn)
+  local info = debug.getinfo(fn, "u")
+  if info.isvararg then fail(3, "the function must not take ...") end
+  if info.nparams == 0 then fail(3, "the function takes no arguments") end
+  local list, taken = {}, {}
+  for i = 1, info.nparams do
+    local name = debug.getlocal(fn, i)
+    if not name or not name:find "^[%a_][%w_]*$" or #name > 20 or taken[name] then
+      name = "x" .. i
+    end
+    taken[name] = true
+    list[i] = name
+  end
+  return list, taken
+end
+
+local function trace(fn)
+  local list, taken = parameter_names(fn)
+  local tape = { count = 0, prefix = "t" }
+  for name in pairs(taken) do
+    if name:find "^t%d+$" then tape.prefix = "step_" end
+  end
+  local args = {}
+  for i, name in ipairs(list) do args[i] = new_value(tape, name) end
+  local results = table.pack(fn(table.unpack(args)))
+  tape.ended = true
+  if results.n == 0 then fail(3, "the function returned nothing") end
+  for i = 1, results.n do
+    if tapes[results[i]] ~= tape then
+      fail(3, "result %d of the function is a %s that does not depend on its arguments",
+        i, mt.is_tensor(results[i]) and "tensor" or type(results[i]))
+    end
+    results[i] = names[results[i]]
+  end
+  tape[#tape + 1] = table.concat(results, ", ")
+  return table.concat(list, ", "), table.concat(tape, "; ")
+end
+
+--- A new operator that runs a whole chain as one kernel, with one pass over memory: of a
+--- formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
+--- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with values
+--- that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
+--- elementwise ops of floats with their attributes (`clamp(x, -1, 1)`), `where`,
+--- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
+--- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods
+--- (`x:exp():sum(-1)`), `pi` and `inf`, steps (`"e = exp(x); e / e:sum(-1, true)"`) and
+--- several results (`"a + b, a - b"`). What is called takes tensors and numbers,
+--- broadcasts, works in floats (half types in float32; conditions count as 0 and 1) on
+--- the CPU and on GPUs, and has gradients of any order, each again one kernel.
+--- `f.formula`, `f.inputs`, `f.name`; `f:source()` is the CUDA C++ made of it.
+--- @param inputs string|function names of the arguments, or a function to be traced
+--- @param formula? string of these
+--- @param opts? { name: string } what errors and `tostring` call it
+--- @return mytensor.Fused
+local function fuse(inputs, formula, opts)
+  if type(inputs) == "function" then
+    if opts ~= nil then fail(2, "too many arguments") end
+    opts = formula
+  elseif type(inputs) ~= "string" then
+    fail(2, "a function, or names of arguments expected, got %s", type(inputs))
+  elseif type(formula) ~= "string" then
+    fail(2, "formula expected, got %s", type(formula))
+  end
+  local name = "fuse"
+  if opts ~= nil then
+    if type(opts) ~= "table" then fail(2, "options expected, got %s", type(opts)) end
+    for key, value in pairs(opts) do
+      if key ~= "name" or type(value) ~= "string" then
+        fail(2, "unknown option '%s'; it takes name, a string", tostring(key))
+      end
+      name = value
+    end
+  end
+  if type(inputs) == "function" then inputs, formula = trace(inputs) end
+  local made, problem = mt._fuse(name, inputs, formula)
+  if not made then error(problem, 2) end
+  return made
+end
+
+return fuse
