@@ -247,7 +247,7 @@ for _, device in ipairs { "cpu", "cuda" } do
 
   -- ---- random formulas ----------------------------------------------------------------
   local UNARY = { "silu(%s)", "sigmoid(%s)", "tanh(%s)", "sin(%s)", "relu(%s)", "gelu(%s)",
-    "leaky_relu(%s, 0.2)", "clamp(%s, -1, 1)", "abs(%s)", "square(tanh(%s))", "-%s",
+    "leaky_relu(%s, 0.2)", "clamp(%s, -1, 1)", "abs(%s)", "square(tanh(%s))", "-(%s)",
     "softplus(%s)", "exp(sin(%s))", "log1p(abs(%s))", "sqrt(1 + square(%s))",
     "elu(%s, 0.7)", "atan(%s)", "erf(%s)", "mish(%s)", "(%s) ^ 2", "mean(%s, -1, true)",
     "softmax(%s)", "amax(%s, -1, true)", "sum(sigmoid(%s), -1, true)" }
