@@ -75,7 +75,7 @@ LUA_SRC  := $(filter-out lua/mytensor/meta.lua,$(wildcard lua/mytensor/*.lua \
 
 ROWS_OBJ := $(foreach isa,v1 v3 v4,$(ROWS_SRC:%.c=$(O)/%.$(isa).o))
 LIB_OBJ  := $(ROWS_OBJ) $(KERN_SRC:%.c=$(O)/%.o) $(LIB_SRC:%.c=$(O)/%.o) \
-            $(O)/embedded.o
+            $(O)/embedded.o $(O)/words_text.o
 HOST_OBJ := $(HOST_SRC:%.c=$(O)/%.o)
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(NVO)/%.cu.o)
 PLUGIN   := $(if $(and $(CUDA_SRC),$(NVCC)),$(B)/mytensor_cuda.so)
@@ -136,7 +136,15 @@ $(B)/gen/embedded.c: $(LUA_SRC) $(B)/gen/modules
 	  echo "{\"$$m\", (const char *)f$$n, sizeof f$$n - 1},"; done; \
 	echo '{NULL, NULL, 0}};'; } > $@
 
-$(O)/embedded.o: $(B)/gen/embedded.c $(B)/gen/flags
+# The words of the formulas, for kernels that are compiled at run time.
+$(B)/gen/words_text.c: kernels/words.h
+	$(call say,EMBED,$@)
+	@mkdir -p $(@D); { \
+	echo '/* words_text.c -- the text of kernels/words.h. Generated. */'; \
+	echo '#include "runtime/core/fuse_source.h"'; echo 'const char mt_words_text[] = {'; \
+	od -An -v -tu1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; } > $@
+
+$(O)/embedded.o $(O)/words_text.o: $(O)/%.o: $(B)/gen/%.c $(B)/gen/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -c -o $@ $<
 
