@@ -58,7 +58,8 @@ for _, device in ipairs { "cpu", "cuda" } do
       near(ys[k], zs[k], tolerance, "result " .. k)
       if ys[k].requires_grad then
         local dy = mt.randn(ys[k]:shape()):to(device):to(ys[k]:dtype())
-        local options = { grad_outputs = { dy }, allow_unused = true, retain_graph = true }
+        local options = { grad_outputs = { dy }, allow_unused = true,
+          retain_graph = true }
         local got = mt.grad({ ys[k] }, leaves, options)
         local want = mt.grad({ zs[k] }, leaves, options)
         for i = 1, #leaves do
@@ -92,7 +93,8 @@ for _, device in ipairs { "cpu", "cuda" } do
       local a = double(3, 40, 50)
       for _, xs in ipairs {
         { a, double(50), double(40, 1) }, { a:transpose(2, 3), double(40), 2.5 },
-        { double(50), double(3, 1, 1), a }, { a:permute(3, 1, 2), double(1), a:permute(3, 1, 2) },
+        { double(50), double(3, 1, 1), a },
+        { a:permute(3, 1, 2), double(1), a:permute(3, 1, 2) },
         { a:narrow(3, 3, 30), double(40, 60):narrow(2, 5, 30), double(3, 1, 30) },
         { a:select(1, 2), a:select(1, 3):t():contiguous():t(), double(1, 1) },
         { double(7):expand(2, 7), double(2, 1):expand(2, 7), -1 },
@@ -124,8 +126,8 @@ for _, device in ipairs { "cpu", "cuda" } do
       local tolerance = { float64 = 1e-14, float32 = 1e-6, float16 = 3e-3,
         bfloat16 = 2e-2 }
       local a, b = randn(9, 40), randn(9, 40) * 3
-      for _, p in ipairs { "float64", "float32", "float16", "bfloat16", "int64", "uint8",
-        "bool" } do
+      for _, p in ipairs { "float64", "float32", "float16", "bfloat16", "int64",
+        "uint8", "bool" } do
         for _, q in ipairs { "float32", "float16", "bfloat16", "int32" } do
           local x, y = a:abs():to(p), b:to(q)
           local z = f(x, y)
@@ -155,12 +157,14 @@ for _, device in ipairs { "cpu", "cuda" } do
 
     on_device("has gradients of gradients", function()
       for _, text in ipairs { "silu(a) * b", "a ^ 3 / (1 + b * b)", "atan2(a, b)",
-        "softplus(a) * gelu(b)", "where(gt(a, b), a * b, a - b)", "hypot(a, b) * erf(a)",
+        "softplus(a) * gelu(b)", "where(gt(a, b), a * b, a - b)",
+        "hypot(a, b) * erf(a)",
       } do
         local f = mt.fuse("a, b", text)
         local a, b = double(3, 4):requires_grad_(), double(4):requires_grad_()
-        assert.is_true(mt.gradcheck(function(...) return f(...) end, { a, b }), text)
-        assert.is_true(mt.gradgradcheck(function(...) return f(...) end, { a, b }), text)
+        local function call(...) return f(...) end
+        assert.is_true(mt.gradcheck(call, { a, b }), text)
+        assert.is_true(mt.gradgradcheck(call, { a, b }), text)
       end
     end)
   end)
@@ -208,7 +212,8 @@ for _, device in ipairs { "cpu", "cuda" } do
       local x = double(6, 5, 40)
       for _, xs in ipairs { { x:permute(3, 1, 2), double(6, 1) },
         { x:narrow(3, 2, 30), double(5, 1) }, { x:transpose(1, 3), 2 },
-        { double(40):expand(5, 40), double(5, 1) }, { double(1):expand(5, 9), double(9) },
+        { double(40):expand(5, 40), double(5, 1) },
+        { double(1):expand(5, 9), double(9) },
         { double(4, 1), double(4, 1) }, { double(1):squeeze(), double(3) } } do
         for i, t in ipairs(xs) do
           if mt.is_tensor(t) then xs[i] = t:detach():requires_grad_() end
@@ -239,14 +244,16 @@ for _, device in ipairs { "cpu", "cuda" } do
         "x / sqrt((x * x):sum(-1, true)) * w" } do
         local f = mt.fuse("x, w", text)
         local x, w = double(3, 5):requires_grad_(), double(5):requires_grad_()
-        assert.is_true(mt.gradcheck(function(...) return f(...) end, { x, w }), text)
-        assert.is_true(mt.gradgradcheck(function(...) return f(...) end, { x, w }), text)
+        local function call(...) return f(...) end
+        assert.is_true(mt.gradcheck(call, { x, w }), text)
+        assert.is_true(mt.gradgradcheck(call, { x, w }), text)
       end
     end)
   end)
 
-  -- ---- random formulas ----------------------------------------------------------------
-  local UNARY = { "silu(%s)", "sigmoid(%s)", "tanh(%s)", "sin(%s)", "relu(%s)", "gelu(%s)",
+  -- ---- random formulas --------------------------------------------------------------
+  local UNARY = { "silu(%s)", "sigmoid(%s)", "tanh(%s)", "sin(%s)", "relu(%s)",
+    "gelu(%s)",
     "leaky_relu(%s, 0.2)", "clamp(%s, -1, 1)", "abs(%s)", "square(tanh(%s))", "-(%s)",
     "softplus(%s)", "exp(sin(%s))", "log1p(abs(%s))", "sqrt(1 + square(%s))",
     "elu(%s, 0.7)", "atan(%s)", "erf(%s)", "mish(%s)", "(%s) ^ 2", "mean(%s, -1, true)",
@@ -294,9 +301,12 @@ for _, device in ipairs { "cpu", "cuda" } do
         local text = "a * 1 + " .. random_formula(5, reduces)
         local ok, f = pcall(mt.fuse, "a, b, c", text)
         assert.is_true(ok, text .. ": " .. tostring(f))
-        local a, b = double(3, 2, 37), double(({ { 37 }, { 2, 37 }, { 2, 1 } })[i % 3 + 1])
+        local a = double(3, 2, 37)
+        local b = double(({ { 37 }, { 2, 37 }, { 2, 1 } })[i % 3 + 1])
         local xs = { a:requires_grad_(), b:requires_grad_(), double(1, 37) }
-        if i % 2 == 0 then xs[1] = double(37, 2, 3):permute(3, 2, 1):requires_grad_() end
+        if i % 2 == 0 then
+          xs[1] = double(37, 2, 3):permute(3, 2, 1):requires_grad_()
+        end
         local plain = unfused(text)
         local good, err = pcall(agree, f, plain, xs, 1e-9)
         assert.is_true(good, ("seed %d: %s: %s"):format(seed, text, err))
@@ -314,7 +324,8 @@ describe("mt.fuse", function()
     local f = mt.fuse(function(x, w)
       local y = x * w
       for _ = 1, 2 do y = mt.silu(y) + 1 end
-      return mt.where(mt.gt(y, 0), y, -x):softmax(-1), y:sum { dim = -1, keepdim = true },
+      return mt.where(mt.gt(y, 0), y, -x):softmax(-1),
+        y:sum { dim = -1, keepdim = true },
         mt.maximum(0, x):clamp { hi = 2 }
     end)
     local x, w = mt.randn(3, 5), mt.randn(5)

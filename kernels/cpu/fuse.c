@@ -16,9 +16,9 @@ typedef struct job {
   const mt_call *call;
   const mt_fuse_loops *loops;
   int nout;
-  int64_t numel, length; /* elements; of a row */
-  int64_t block;         /* elements of a register */
-  bool cut;              /* rows are longer than a block */
+  int64_t numel, length;         /* elements; of a row */
+  int64_t block;                 /* elements of a register */
+  bool cut;                      /* rows are longer than a block */
   bool linear[MT_FUSE_MAX_ARGS]; /* elements lie as they are counted */
   bool streamed[MT_FUSE_MAX_OUTPUTS];
   bool exhausted; /* a thread had no memory */
@@ -67,8 +67,8 @@ static void store_piece(const mt_view *v, int64_t n, int64_t offset, int64_t str
   mt_cpu_store(dtype, n, p, v->dtype, v->data + offset * size, stride * size);
 }
 
-static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width, char *p,
-                 piece_fn fn) {
+static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width,
+                 char *p, piece_fn fn) {
   const job *j = w->j;
   const mt_fuse_loops *l = j->loops;
   const int64_t *stride = l->stride[arg];
@@ -344,8 +344,7 @@ static void choose_streams(job *j) {
   const mt_fuse_program *p = j->code->program;
   for (int k = 0; k < j->nout; k++) {
     const mt_view *v = j->call->out[k];
-    const mt_dtype made =
-        p->node[p->output[k]].boolean ? MT_BOOL : j->code->compute;
+    const mt_dtype made = p->node[p->output[k]].boolean ? MT_BOOL : j->code->compute;
     j->streamed[k] = !p->reduces && j->linear[k] && v->dtype == made &&
                      mt_cpu_streams(v->data, j->numel * mt_cpu_size(made));
   }

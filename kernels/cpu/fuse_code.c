@@ -11,10 +11,10 @@ typedef struct maker {
   mt_fuse_code *code;
   mt_steps *list;
   bool failed;
-  int nregisters;               /* of the list, before they are shared */
-  int *slot[FORMS];             /* of each node; -1: none yet */
-  int *reg[FORMS];              /* of each node in this list; -1: none yet */
-  int *fold;                    /* of each reduction */
+  int nregisters;   /* of the list, before they are shared */
+  int *slot[FORMS]; /* of each node; -1: none yet */
+  int *reg[FORMS];  /* of each node in this list; -1: none yet */
+  int *fold;        /* of each reduction */
 } maker;
 
 static const mt_fuse_node *node_of(const maker *m, int i) {
@@ -102,7 +102,7 @@ static int slot_of(maker *m, int i, int form) {
   const mt_fuse_node *const v = node_of(m, i);
   if (v->kind == MT_FUSE_NUMBER) {
     mt_fuse_code *const c = m->code; /* conditions are never asked of numbers */
-    c->number[c->nnumbers] = (mt_number_slot){*s = new_slot(m), v->number[0]};
+    c->number[c->nnumbers] = (mt_number_slot){ *s = new_slot(m), v->number[0]};
     c->nnumbers++;
     return *s;
   }
@@ -237,7 +237,7 @@ static bool share_registers(maker *m) {
   }
   for (int i = 0; i < l->n; i++) {
     mt_step *const s = &l->step[i];
-    const int nargs = s->kind == MT_STEP_ROW                                 ? s->nargs
+    const int nargs = s->kind == MT_STEP_ROW                                ? s->nargs
                       : s->kind == MT_STEP_FOLD || s->kind == MT_STEP_STORE ? 1
                                                                             : 0;
     const bool makes =

@@ -26,7 +26,7 @@ local function known()
   return rows
 end
 
--- ---- values while a function is traced ------------------------------------------------
+-- ---- values while a function is traced ----------------------------------------------
 local Value = { __name = "fused value" }
 local tapes = setmetatable({}, { __mode = "k" }) -- value -> its tape
 local names = setmetatable({}, { __mode = "k" }) -- value -> its name
@@ -170,7 +170,7 @@ end
 
 function Value:__tostring() return "fused value " .. names[self] end
 
--- ---- tracing --------------------------------------------------------------------------
+-- ---- tracing ------------------------------------------------------------------------
 
 -- The names that the function gives its parameters, if a formula can have them.
 local function parameter_names(fn)
@@ -211,15 +211,15 @@ local function trace(fn)
   return table.concat(list, ", "), table.concat(tape, "; ")
 end
 
---- A new operator that runs a whole chain as one kernel, with one pass over memory: of a
---- formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
---- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with values
---- that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
+--- A new operator that runs a whole chain as one kernel, with one pass over memory: of
+--- a formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
+--- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with
+--- values that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
 --- elementwise ops of floats with their attributes (`clamp(x, -1, 1)`), `where`,
 --- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
 --- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods
---- (`x:exp():sum(-1)`), `pi` and `inf`, steps (`"e = exp(x); e / e:sum(-1, true)"`) and
---- several results (`"a + b, a - b"`). What is called takes tensors and numbers,
+--- (`x:exp():sum(-1)`), `pi` and `inf`, steps (`"e = exp(x); e / e:sum(-1, true)"`)
+--- and several results (`"a + b, a - b"`). What is called takes tensors and numbers,
 --- broadcasts, works in floats (half types in float32; conditions count as 0 and 1) on
 --- the CPU and on GPUs, and has gradients of any order, each again one kernel.
 --- `f.formula`, `f.inputs`, `f.name`; `f:source()` is the CUDA C++ made of it.

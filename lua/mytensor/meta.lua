@@ -3019,6 +3019,11 @@ function Tensor:sigmoid_forward() end
 ---@return any
 function Tensor:size(d) end
 
+--- `text = f:source()`
+--- the kernel for contiguous float32 tensors, as a GPU compiles it
+---@return any
+function Tensor:source() end
+
 --- `{y...} = x:split(size or {sizes...}, dim = 1)`
 ---@param size any
 ---@param options any
@@ -3102,10 +3107,12 @@ function mt.Tensor(shape, device, opts) end
 
 --- `mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts])`
 --- start, start + step, ... stop excluded, as in PyTorch; start is 0 and step 1 where not given
+---@param start any
 ---@param stop any
+---@param step any
 ---@param opts any
 ---@return any
-function mt.arange(stop, opts) end
+function mt.arange(start, stop, step, opts) end
 
 --- `... = mt.detect_anomaly(fn, ...)`
 --- backward names the op whose gradient has NaN
@@ -3709,6 +3716,24 @@ function mt.unbind(x, dim) end
 ---@param parent? table another class
 ---@return table
 function mt.class(name, parent) end
+
+--- A new operator that runs a whole chain as one kernel, with one pass over memory: of
+--- a formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
+--- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with
+--- values that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
+--- elementwise ops of floats with their attributes (`clamp(x, -1, 1)`), `where`,
+--- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
+--- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods
+--- (`x:exp():sum(-1)`), `pi` and `inf`, steps (`"e = exp(x); e / e:sum(-1, true)"`)
+--- and several results (`"a + b, a - b"`). What is called takes tensors and numbers,
+--- broadcasts, works in floats (half types in float32; conditions count as 0 and 1) on
+--- the CPU and on GPUs, and has gradients of any order, each again one kernel.
+--- `f.formula`, `f.inputs`, `f.name`; `f:source()` is the CUDA C++ made of it.
+---@param inputs string|function names of the arguments, or a function to be traced
+---@param formula? string of these
+---@param opts? { name: string } what errors and `tostring` call it
+---@return mytensor.Fused
+function mt.fuse(inputs, formula, opts) end
 
 --- Compare the gradients of `fn` with central differences.
 ---

@@ -158,8 +158,7 @@ static mt_status apply(mt_context *ctx, const char *name, mt_fused *f,
   MT_TRY(mt_fused_run(ctx, name, f, shape, used, dtype, device, out));
   const bool recording = ctx->grad_enabled && mt_any_requires_grad(f->nin, used);
   if (!recording || !any_output(f, out)) return MT_OK;
-  const mt_status status =
-      record_call(ctx, name, f, shape, used, dtype, device, out);
+  const mt_status status = record_call(ctx, name, f, shape, used, dtype, device, out);
   for (int k = 0; k < f->nout && status != MT_OK; k++) {
     mt_release(out[k]);
     out[k] = NULL;

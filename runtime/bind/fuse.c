@@ -104,10 +104,12 @@ static int fuse_source(lua_State *L) {
   luaL_Buffer b;
   char *text = NULL;
   luaL_buffinit(L, &b);
-  char *const room = luaL_prepbuffsize(&b, MT_FUSE_SOURCE_MAX); /* may raise, at first */
+  char *const room =
+      luaL_prepbuffsize(&b, MT_FUSE_SOURCE_MAX); /* may raise, at first */
   const mt_status status = mt_fuse_source(f, &text);
   if (status != MT_OK) return raise(L, f->name);
-  const size_t n = strlen(text) < MT_FUSE_SOURCE_MAX ? strlen(text) : MT_FUSE_SOURCE_MAX;
+  const size_t n =
+      strlen(text) < MT_FUSE_SOURCE_MAX ? strlen(text) : MT_FUSE_SOURCE_MAX;
   memcpy(room, text, n);
   free(text);
   luaL_pushresultsize(&b, n);

@@ -78,7 +78,8 @@ typedef struct mt_fused_input {
 
 struct mt_fused {
   int refs;
-  uint64_t key[2]; /* outputs and rows, of mt_fuse.fused; wanted and given, of derivative */
+  uint64_t
+      key[2]; /* outputs and rows, of mt_fuse.fused; wanted and given, of derivative */
   int nin, nout;
   mt_fused_input in[MT_FUSE_MAX_INPUTS];
   int output[MT_FUSE_MAX_OUTPUTS]; /* nodes; -1: no gradient flows */
@@ -90,7 +91,7 @@ struct mt_fused {
   int nderivatives;
   mt_fused **derivative;
   const mt_fuse_backend *backend;
-  mt_fuse_code *code[2]; /* of the CPU: float32, float64 */
+  mt_fuse_code *code[2];         /* of the CPU: float32, float64 */
   struct mt_fuse_kernel *kernel; /* of GPUs: a list (fuse_gpu.c) */
 };
 

@@ -69,8 +69,7 @@ static int distance(const char *a, const char *b) {
       int least = above[j - 1] + (a[i - 1] != b[j - 1]);
       if (above[j] + 1 < least) least = above[j] + 1;
       if (here[j - 1] + 1 < least) least = here[j - 1] + 1;
-      const bool swap =
-          i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      const bool swap = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
       if (swap && before[j - 2] + 1 < least) least = before[j - 2] + 1;
       here[j] = least;
     }
@@ -200,7 +199,8 @@ static int elementwise(builder *b, const mt_expr *e, mt_op op) {
 }
 
 static int choice(builder *b, const mt_expr *e) {
-  if (e->nargs != 3) return fail_at(b, e, "'where' takes 3 arguments, got %d", e->nargs);
+  if (e->nargs != 3)
+    return fail_at(b, e, "'where' takes 3 arguments, got %d", e->nargs);
   int arg[3];
   for (int i = 0; i < 3; i++) arg[i] = build(b, e->arg[i]);
   return meet(b, e, 3, arg) ? mt_fuse_where(&b->f->graph, arg[0], arg[1], arg[2]) : -1;
@@ -253,8 +253,8 @@ static int mean(mt_fuse_graph *g, int x, bool dropped) {
 
 static int variance(mt_fuse_graph *g, int x, reduce_arguments a) {
   const int d = mt_fuse_op2(g, MT_OP_sub, x, mean(g, x, false));
-  const int n = mt_fuse_op2(g, MT_OP_sub, mt_fuse_length(g, x),
-                            mt_fuse_number(g, a.correction));
+  const int n =
+      mt_fuse_op2(g, MT_OP_sub, mt_fuse_length(g, x), mt_fuse_number(g, a.correction));
   const int squares = sum(g, mt_fuse_op1(g, MT_OP_square, d), a.dropped);
   return mt_fuse_op2(g, MT_OP_div, squares, n);
 }

@@ -101,8 +101,7 @@ static void copy_values(derivation *d) {
     case MT_FUSE_LENGTH: *to = mt_fuse_row_length(d->g); break;
     case MT_FUSE_OP: *to = mt_fuse_op(d->g, (mt_op)v->op, arg, v->number); break;
     case MT_FUSE_WHERE: *to = mt_fuse_where(d->g, arg[0], arg[1], arg[2]); break;
-    default:
-      *to = mt_fuse_reduce(d->g, (mt_fuse_kind)v->kind, arg[0], false, v->index);
+    default: *to = mt_fuse_reduce(d->g, (mt_fuse_kind)v->kind, arg[0], false, v->index);
     }
   }
 }

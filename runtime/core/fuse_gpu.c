@@ -19,14 +19,13 @@ typedef struct plan {
   const char *name;
   const mt_call *call;
   const mt_fuse_loops *loops;
-  int nout, nin;                /* nin: inputs that are used */
+  int nout, nin;                 /* nin: inputs that are used */
   int input[MT_FUSE_MAX_INPUTS]; /* which those are */
   mt_fuse_variant v;
   mt_launch launch;
   int nwords;
   int64_t word[]; /* the kernel's arguments */
 } plan;
-
 
 void mt_fused_free_gpu(mt_fused *f) {
   for (mt_fuse_kernel *k = f->kernel; k;) {
@@ -162,9 +161,9 @@ static void plan_pieces(plan *p) {
   p->v.width = (uint8_t)width;
   put_addresses(p);
   for (int k = 0; k < p->nout; k++)
-    put(p, l->ndim == 2 ? out_stride(p, k, 1) *
-                              (int64_t)mt_dtype_size(p->call->out[k]->dtype)
-                        : 0);
+    put(p, l->ndim == 2
+               ? out_stride(p, k, 1) * (int64_t)mt_dtype_size(p->call->out[k]->dtype)
+               : 0);
   for (int k = 0; k < p->nin; k++)
     put(p, l->ndim == 2
                ? in_stride(p, k, 1) * (int64_t)mt_dtype_size(in_view(p, k)->dtype)
@@ -254,9 +253,9 @@ static mt_status plan_rows(plan *p) {
   put(p, rows);
   put_strides(p, 1);
   const int64_t blocks = (rows + p->v.blocks - 1) / p->v.blocks;
-  p->launch = (mt_launch){
-      .grid = {blocks < INT32_MAX ? (uint32_t)blocks : INT32_MAX, 1, 1},
-      .block = {p->v.lanes, p->v.blocks, 1}};
+  p->launch =
+      (mt_launch){.grid = {blocks < INT32_MAX ? (uint32_t)blocks : INT32_MAX, 1, 1},
+                  .block = {p->v.lanes, p->v.blocks, 1}};
   return MT_OK;
 }
 
@@ -284,8 +283,7 @@ static mt_status compile(const plan *p, const mt_toolchain *tc,
 static mt_status find_kernel(const plan *p, const mt_toolchain *tc,
                              const mt_backend *backend, mt_function **function) {
   for (mt_fuse_kernel *k = p->f->kernel; k; k = k->next) {
-    if (k->device == p->call->device &&
-        memcmp(&k->variant, &p->v, sizeof p->v) == 0) {
+    if (k->device == p->call->device && memcmp(&k->variant, &p->v, sizeof p->v) == 0) {
       *function = k->function;
       return MT_OK;
     }

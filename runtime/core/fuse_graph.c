@@ -142,11 +142,12 @@ static const struct {
   const char *name;
   double (*of)(double);
 } functions[] = {
-#define F(word) {#word, mt_##word##_f64}
-    F(abs),  F(exp),   F(expm1), F(log),   F(log1p),   F(log2),  F(log10), F(sqrt),
-    F(sin),  F(cos),   F(tan),   F(asin),  F(acos),    F(atan),  F(sinh),  F(cosh),
-    F(tanh), F(erf),   F(erfc),  F(floor), F(ceil),    F(trunc), F(round), F(sign),
-    F(sigmoid)
+#define F(word) \
+  { #word, mt_##word##_f64 }
+    F(abs),   F(exp),   F(expm1), F(log),    F(log1p), F(log2),  F(log10),
+    F(sqrt),  F(sin),   F(cos),   F(tan),    F(asin),  F(acos),  F(atan),
+    F(sinh),  F(cosh),  F(tanh),  F(erf),    F(erfc),  F(floor), F(ceil),
+    F(trunc), F(round), F(sign),  F(sigmoid)
 #undef F
 };
 

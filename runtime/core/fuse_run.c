@@ -54,9 +54,9 @@ static mt_status group_of(const mt_fuse *f, int k, mt_tensor *const *in,
 }
 
 static bool same_shape(const mt_fuse_shape *a, const mt_fuse_shape *b) {
-  return a->ndim == b->ndim && (a->ndim == 0 || memcmp(a->size, b->size,
-                                                       (size_t)a->ndim *
-                                                           sizeof *a->size) == 0);
+  return a->ndim == b->ndim &&
+         (a->ndim == 0 ||
+          memcmp(a->size, b->size, (size_t)a->ndim * sizeof *a->size) == 0);
 }
 
 mt_status mt_fuse_plan_call(mt_context *ctx, const mt_fuse *f, mt_tensor *const *in,
@@ -254,9 +254,9 @@ static mt_status launch(run *r, mt_dtype dtype) {
                   .num_threads = mt_get_num_threads(),
                   .interrupt = &r->ctx->interrupt};
   mt_guard_name(r->name);
-  const mt_status status = cpu ? run_cpu(r, compute, &call)
-                               : mt_fused_run_gpu(r->f, r->name, compute, &call,
-                                                  &r->loops);
+  const mt_status status =
+      cpu ? run_cpu(r, compute, &call)
+          : mt_fused_run_gpu(r->f, r->name, compute, &call, &r->loops);
   if (status != MT_OK && !(cpu && status == MT_EINTERRUPT)) return status;
   return mt_kernel_status(r->ctx, r->device, r->name, status);
 }

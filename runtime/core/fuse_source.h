@@ -21,11 +21,11 @@ typedef enum mt_fuse_mode {
 /* All that the text depends on beside the program. No padding: compared as bytes. */
 typedef struct mt_fuse_variant {
   uint8_t layout, compute;
-  uint8_t width;   /* elements of a piece */
-  uint8_t ndim;    /* STRIDED: of the loops; ROWS: of those around the row */
-  uint8_t wide;    /* STRIDED: 64-bit indices */
-  uint8_t items;   /* ROWS: pieces of a row that a thread holds; 0: it reads them anew */
-  uint16_t lanes;  /* ROWS: threads of a row */
+  uint8_t width;  /* elements of a piece */
+  uint8_t ndim;   /* STRIDED: of the loops; ROWS: of those around the row */
+  uint8_t wide;   /* STRIDED: 64-bit indices */
+  uint8_t items;  /* ROWS: pieces of a row that a thread holds; 0: it reads them anew */
+  uint16_t lanes; /* ROWS: threads of a row */
   uint16_t blocks; /* ROWS: rows of a block */
   uint8_t mode[MT_FUSE_MAX_INPUTS], in_dtype[MT_FUSE_MAX_INPUTS];
   uint8_t out_dtype[MT_FUSE_MAX_OUTPUTS];

@@ -32,6 +32,15 @@ describe("examples/forward_backward.lua", function()
   end)
 end)
 
+describe("examples/fuse.lua", function()
+  it("makes operators that give what their ops give", function()
+    local result = run "fuse.lua"
+    assert.equal(0, result.code, result.err)
+    assert.truthy(result.out:find("fuse(a, b): silu(a) * b", 1, true), result.out)
+    assert.truthy(result.out:find("off by %d", 1), result.out)
+  end)
+end)
+
 -- A set like Fashion-MNIST, but tiny: class c is a bright bar at row 2 c + 4, noisy.
 local function write_bars(folder)
   local function half(prefix, n)
