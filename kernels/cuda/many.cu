@@ -2,6 +2,7 @@
 // in one launch: their addresses and sizes travel in the kernel's argument.
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/row_sums.cuh"
+#include "kernels/graphs.h"
 
 namespace {
 
@@ -33,10 +34,19 @@ template <class B> __device__ inline int entry_of(const B &q, unsigned b) {
   return lo;
 }
 
+// Where the replays of a graph find what was a number when it was captured, or NULL.
+const double *slot_of(const mt_attr &a) {
+  return a.is_int == MT_ATTR_SLOT ? reinterpret_cast<const double *>(a.i[0]) : nullptr;
+}
+
 template <class T> struct sgd_step {
   T lr, momentum, undampened, weight_decay;
   bool nesterov, first, has_momentum;
+  const double *lr_slot;
   static constexpr int written = 2, used = 3; // parameter, momentum, gradient
+  __device__ void settle() {
+    if (lr_slot) lr = T(*lr_slot);
+  }
   __device__ void run(T *v) const {
     T g = v[2] + weight_decay * v[0];
     if (has_momentum) {
@@ -51,7 +61,18 @@ template <class T> struct adam_step {
   T lr, rest1, beta2, rest2, epsilon, weight_decay; // rest: 1 - beta
   T correction1, root_correction2;
   bool decoupled;
+  double beta[2];
+  const double *step_slot, *lr_slot;
   static constexpr int written = 3, used = 4; // parameter, averages, gradient
+  __device__ void settle() {
+    if (lr_slot) lr = T(*lr_slot);
+    if (!step_slot) return;
+    __shared__ double rest[2]; // 1 - beta^step, each by a warp's first thread
+    if (threadIdx.x % 32 == 0 && threadIdx.x < 64)
+      rest[threadIdx.x / 32] = 1 - pow(beta[threadIdx.x / 32], *step_slot);
+    __syncthreads();
+    correction1 = T(rest[0]), root_correction2 = T(sqrt(rest[1]));
+  }
   __device__ void run(T *v) const {
     T g = v[3];
     if (decoupled)
@@ -95,6 +116,7 @@ __device__ inline void step(const B &q, int t, int64_t i, const F &f) {
 template <class S, class F, class B>
 __global__ void __launch_bounds__(256) step_kernel(const __grid_constant__ B q, F f) {
   constexpr int wide = 16 / sizeof(S);
+  f.settle();
   const int t = entry_of(q, blockIdx.x);
   const int64_t begin = int64_t(blockIdx.x - q.first_block[t]) * piece;
   const int64_t end = begin + piece < q.n[t] ? begin + piece : q.n[t];
@@ -113,6 +135,7 @@ template <class T> struct scale_step {
   mt_dtype dtype;
   T value; // where factor is NULL
   static constexpr int written = 1, used = 1;
+  __device__ void settle() {}
   __device__ void run(T *v) const {
     T f = value;
     if (factor && dtype == MT_F64)
@@ -258,7 +281,8 @@ mt_status cuda_many_sgd(const mt_call *call) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
     const sgd_step<T> f = {T(a[0].f),   T(a[1].f),   T(1 - a[2].f), T(a[3].f),
-                           a[4].f != 0, a[5].f != 0, call->nout > n};
+                           a[4].f != 0, a[5].f != 0, call->nout > n,
+                           slot_of(a[0])};
     return launch_steps<S>(call, n, f, view);
   });
 }
@@ -282,7 +306,10 @@ mt_status cuda_many_adam(const mt_call *call) {
                             T(a[5].f),
                             T(1 - pow(a[2].f, step)),
                             T(sqrt(1 - pow(a[3].f, step))),
-                            a[6].f != 0};
+                            a[6].f != 0,
+                            {a[2].f, a[3].f},
+                            slot_of(a[0]),
+                            slot_of(a[1])};
     return launch_steps<S>(call, n, f, view);
   });
 }

@@ -12,11 +12,16 @@ struct draw {
   float f[2];  // the same in float32
   int64_t low;
   uint64_t range; // 0: 2^64
+  const mt_replay *replay; // what a graph's replays add to position, or NULL
+
+  __device__ uint64_t place() const {
+    return position + (replay ? replay->positions : 0);
+  }
 };
 
 draw draw_of(const mt_call *call) {
   draw d{};
-  d.seed = call->seed, d.position = call->position;
+  d.seed = call->seed, d.position = call->position, d.replay = call->replay;
   return d;
 }
 
@@ -189,6 +194,7 @@ __global__ void __launch_bounds__(256)
   using S = typename M::made;
   constexpr int N = M::many, U = at_once<M>;
   const int64_t blocks = (s.numel + N - 1) / N, step = int64_t(gridDim.x) * blockDim.x;
+  const uint64_t place = d.place();
   const bool plain = s.ndim <= 1 && (s.ndim == 0 || s.stride[0][0] == 1) &&
                      reinterpret_cast<uintptr_t>(out) % sizeof(pack<S, N>) == 0;
   const int64_t whole = plain ? s.numel / N : 0;
@@ -197,7 +203,7 @@ __global__ void __launch_bounds__(256)
     uint32_t w[U][4];
 #pragma unroll
     for (int u = 0; u < U; u++)
-      mt_philox(d.seed, d.position, uint64_t(q + u * step), w[u]);
+      mt_philox(d.seed, place, uint64_t(q + u * step), w[u]);
 #pragma unroll
     for (int u = 0; u < U; u++) {
       pack<S, N> made;
@@ -208,7 +214,7 @@ __global__ void __launch_bounds__(256)
   for (; q < blocks; q += step) {
     uint32_t w[4];
     pack<S, N> made;
-    mt_philox(d.seed, d.position, uint64_t(q), w);
+    mt_philox(d.seed, place, uint64_t(q), w);
     M::make(d, w, q, s.numel, made.at);
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -286,11 +292,12 @@ __global__ void __launch_bounds__(256)
     dropout_kernel(draw d, S *out, const S *x, const __grid_constant__ space<2> s) {
   using T = compute_t<S>;
   const int64_t blocks = (s.numel + 3) / 4, step = int64_t(gridDim.x) * blockDim.x;
+  const uint64_t place = d.place();
   const T factor = T(d.b);
   for (int64_t q = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; q < blocks;
        q += step) {
     uint32_t w[4];
-    mt_philox(d.seed, d.position, uint64_t(q), w);
+    mt_philox(d.seed, place, uint64_t(q), w);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       if (q * 4 + i >= s.numel) break;
@@ -325,6 +332,7 @@ mt_status run_dropout(const mt_call *call) {
 mt_status run_dropout_backward(const mt_call *call) {
   draw d{};
   d.seed = uint64_t(call->attr[1].i[0]), d.position = uint64_t(call->attr[2].i[0]);
+  d.replay = call->replay;
   return launch_dropout(call, d);
 }
 
@@ -339,10 +347,11 @@ int index_bits(int64_t n) {
 __global__ void permutation_keys_kernel(draw d, int64_t n, uint64_t mask,
                                         uint64_t *key) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
+  const uint64_t place = d.place();
   for (int64_t q = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; q < (n + 1) / 2;
        q += step) {
     uint32_t w[4];
-    mt_philox(d.seed, d.position, uint64_t(q), w);
+    mt_philox(d.seed, place, uint64_t(q), w);
     for (int i = 0; i < 2 && q * 2 + i < n; i++)
       key[q * 2 + i] = (word64(w, i) & ~mask) | uint64_t(q * 2 + i);
   }

@@ -1,6 +1,7 @@
 // kernels/cuda/tables.cu -- the tables of functions beyond ops, by name.
 #include "kernels/cuda/tables.cuh"
 #include <cstring>
+#include "kernels/cuda/graphs.cuh"
 #include "kernels/cuda/jit.cuh"
 
 namespace {
@@ -11,6 +12,7 @@ struct named_table {
 };
 
 const named_table tables[] = {
+    {"graphs", &cuda_graphs},
     {"toolchain", &cuda_toolchain},
     {nullptr, nullptr},
 };

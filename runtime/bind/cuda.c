@@ -106,6 +106,7 @@ static int cuda_get_device_properties(lua_State *L) {
 ** bad data that a kernel met there is an error here */
 static int cuda_synchronize(lua_State *L) {
   const mt_device d = mtl_check_gpu(L, 1, "synchronize");
+  mtl_refuse_capture(L, "synchronize");
   const mt_device_api *api = mt_backend_of(d)->device;
   if (api->device_synchronize(d.index) != MT_OK) {
     return luaL_error(L, "mt.cuda.synchronize: %s", api->error_text());
@@ -173,5 +174,6 @@ static const luaL_Reg functions[] = {
 void mtl_open_cuda(lua_State *L) {
   luaL_newlib(L, functions);
   mtl_open_streams(L);
+  mtl_open_graph(L);
   lua_setfield(L, -2, "cuda");
 }

@@ -2,6 +2,7 @@
 ** tensors: one kernel call for a whole list. */
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/cuda_graph.h"
 
 /* Lists of n tensors each that belong together: parameters, gradients, averages. */
 #define MAX_LISTS 4
@@ -155,12 +156,14 @@ static double check_number(lua_State *L, int arg, const char *fname) {
 
 /* ---- steps ---- */
 
-/* One step of all parameters. The gradients are the last list. */
+/* One step of all parameters. The gradients are the last list. While a graph is captured
+** the results are the first slot of the step's numbers and how many there are. */
 static int run_step(lists *l, mt_many which, int nattr, const double *attr) {
   mt_context *ctx = mtl_context(l->L);
   read_lists(l);
   check_lists(l, l->count - 1);
   retain_all(l);
+  const int slots = ctx->graph ? mt_graph_slots(ctx->graph) : 0;
   mt_status status = MT_OK;
   for (int n = next_subset(l); n > 0 && status == MT_OK; n = next_subset(l)) {
     const int nout = (l->count - 1) * n;
@@ -168,7 +171,11 @@ static int run_step(lists *l, mt_many which, int nattr, const double *attr) {
         mt_dispatch_many(ctx, which, n, l->subset + nout, nout, l->subset, nattr, attr);
   }
   release_all(l);
-  return status == MT_OK ? 0 : mtl_raise(l->L, l->fname);
+  if (status != MT_OK) return mtl_raise(l->L, l->fname);
+  if (!ctx->graph) return 0;
+  lua_pushinteger(l->L, slots);
+  lua_pushinteger(l->L, mt_graph_slots(ctx->graph) - slots);
+  return 2;
 }
 
 /* mt._sgd_step(params, grads or nil, momenta or nil, lr, momentum, dampening, weight_decay,

@@ -137,6 +137,10 @@ void mtl_note_pinned(mt_tensor *t, mt_device gpu);
 
 /* Stream and Event of mt.cuda (stream.c); stack: mt.cuda */
 void mtl_open_streams(lua_State *L);
+/* mt.cuda.graph (graph.c); stack: module, mt.cuda */
+void mtl_open_graph(lua_State *L);
+/* An error that names what is called, while a graph is captured. Else 0. */
+int mtl_refuse_capture(lua_State *L, const char *name);
 /* cuDNN's version as text, or why it cannot be used (backends.c). */
 void mtl_push_cudnn(lua_State *L);
 /* The GPU that the number or name at arg means; none: the current one. An error of

@@ -107,6 +107,7 @@ static int stream_finalize(lua_State *L) {
 static int stream_use(lua_State *L) {
   const stream *s = check_stream(L, 1);
   luaL_checktype(L, 2, LUA_TFUNCTION);
+  mtl_refuse_capture(L, "use");
   return mtl_call_on(L, 2, s->gpu, s->handle);
 }
 
@@ -197,6 +198,7 @@ static int event_finalize(lua_State *L) {
 ** one, has been given until now */
 static int event_record(lua_State *L) {
   event *e = check_event(L, 1);
+  mtl_refuse_capture(L, "record");
   const stream s = check_stream_or_current(L, 2, e->gpu);
   if (s.gpu != e->gpu) {
     return mtl_argerror(L, 2, "record",
@@ -213,6 +215,7 @@ static int event_record(lua_State *L) {
 ** on runs when the mark has been reached */
 static int event_wait(lua_State *L) {
   const event *e = check_event(L, 1);
+  mtl_refuse_capture(L, "wait");
   const stream s = check_stream_or_current(L, 2, mtl_current_gpu(L).index);
   return raise_if(L, api_of(s.gpu)->event_wait(s.gpu, s.handle, e->handle), s.gpu,
                   "wait");
@@ -221,6 +224,7 @@ static int event_wait(lua_State *L) {
 /* mt.cuda.Event:synchronize(): wait here until the mark has been reached */
 static int event_synchronize(lua_State *L) {
   const event *e = check_event(L, 1);
+  mtl_refuse_capture(L, "synchronize");
   return raise_if(L, api_of(e->gpu)->event_synchronize(e->gpu, e->handle), e->gpu,
                   "synchronize");
 }
@@ -228,6 +232,7 @@ static int event_synchronize(lua_State *L) {
 /* mt.cuda.Event:query(): has the mark been reached? */
 static int event_query(lua_State *L) {
   const event *e = check_event(L, 1);
+  mtl_refuse_capture(L, "query");
   lua_pushboolean(L, api_of(e->gpu)->event_done(e->gpu, e->handle));
   return 1;
 }
@@ -246,6 +251,7 @@ static void check_timed(lua_State *L, int arg, const event *e, int gpu) {
 ** for both */
 static int event_elapsed(lua_State *L) {
   const event *from = check_event(L, 1), *to = check_event(L, 2);
+  mtl_refuse_capture(L, "elapsed");
   const int gpu = from->gpu;
   const mt_device_api *api = api_of(gpu);
   check_timed(L, 1, from, gpu);

@@ -13,6 +13,7 @@
 
 /* mt.manual_seed(n): the same seed gives the same numbers on every device */
 static int mt_manual_seed(lua_State *L) {
+  mtl_refuse_capture(L, "manual_seed");
   const int64_t seed = mtl_check_int(L, 1, "manual_seed");
   mt_context *ctx = mtl_context(L);
   ctx->seed = (uint64_t)seed;
@@ -45,6 +46,7 @@ static uint64_t check_field(lua_State *L, const char *key) {
 
 /* mt.set_rng_state(state): go on from where mt.get_rng_state was called */
 static int mt_set_rng_state(lua_State *L) {
+  mtl_refuse_capture(L, "set_rng_state");
   if (!lua_istable(L, 1)) {
     return mtl_argerror(L, 1, "set_rng_state", "table expected, got %s",
                         mtl_typename(L, 1));

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 
@@ -78,6 +79,7 @@ mt_status mt_synchronize(mt_context *ctx, mt_device device) {
   if (device.kind == MT_CPU) return MT_OK;
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
+  MT_TRY(mt_graph_refuse(ctx, "waiting for the GPU"));
   const mt_status status =
       backend->device->stream_synchronize(device.index, ctx->stream[device.index]);
   if (status != MT_OK) return mt_fail(status, "%s", backend->device->error_text());

@@ -7,6 +7,8 @@
 
 #define MT_MAX_GPUS 16
 
+struct mt_graph;   /* cuda_graph.h */
+
 /* The garbage collector makes a round for so many bytes of new tensors on a GPU, or an
 ** eighth of what lives there if that is more. */
 #define MT_GC_CYCLE ((size_t)32 << 20)
@@ -29,6 +31,7 @@ struct mt_context {
   size_t gc_debt, gpu_debt;
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
+  struct mt_graph *graph; /* that is being captured; NULL: none */
   mt_interrupt interrupt; /* set by bind */
   void *lua;              /* bind's own */
 };

@@ -2,6 +2,7 @@
 ** over many tensors. */
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 
@@ -25,7 +26,7 @@ mt_status mt_kernel_status(mt_context *ctx, mt_device device, const char *op,
     const char *text = getenv("MYTENSOR_SYNC");
     sync = text && *text && strcmp(text, "0") != 0;
   }
-  if (status == MT_OK && sync)
+  if (status == MT_OK && sync && !ctx->graph)
     status = api->stream_synchronize(device.index, ctx->stream[device.index]);
   return status == MT_OK ? MT_OK : mt_fail(status, "%s: %s", op, api->error_text());
 }
@@ -36,6 +37,10 @@ static void *stream_of(const mt_context *ctx, mt_device device) {
 
 static void note_stream(mt_context *ctx, mt_tensor *t) {
   if (!t || mt_device_of(t).kind == MT_CPU) return;
+  if (ctx->graph) {
+    mt_graph_hold(ctx->graph, t);
+    return;
+  }
   void *stream = stream_of(ctx, mt_device_of(t));
   if (t->storage->stream != stream && !t->storage->release)
     mt_block_used_on(mt_device_of(t), t->storage->data, stream);
@@ -83,6 +88,7 @@ static mt_status move_bytes(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
   const mt_copy_kind kind = to.kind == MT_CPU     ? MT_COPY_TO_HOST
                             : from.kind == MT_CPU ? MT_COPY_TO_DEVICE
                                                   : MT_COPY_WITHIN;
+  MT_TRY(mt_graph_refuse(ctx, "a copy to another device"));
   if (kind ==
       MT_COPY_WITHIN) { /* the copy runs on the target's stream, after src's work */
     MT_TRY(mt_synchronize(ctx, from));
@@ -177,6 +183,7 @@ mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device de
                      mt_tensor **out) {
   *out = NULL;
   mt_tensor *copy;
+  note_stream(ctx, t);
   MT_TRY(mt_empty(ctx, dtype, device, t->v.ndim, t->v.shape, &copy));
   const mt_status status = mt_same_device(mt_device_of(t), device)
                                ? mt_copy_view(ctx, device, &t->v, &copy->v)
@@ -195,6 +202,7 @@ mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f, int64_t *i) {
   if (mt_device_of(t).kind != MT_CPU) {
     const mt_device device = mt_device_of(t);
     const mt_device_api *api = mt_backend_of(device)->device;
+    MT_TRY(mt_graph_refuse(ctx, "a value that Lua reads"));
     note_stream(ctx, t);
     MT_TRY(api_status(api, api->copy(device.index, ctx->stream[device.index],
                                      MT_COPY_TO_HOST, &value, p,
@@ -214,6 +222,18 @@ static mt_status same_device(int n, mt_tensor *const *t, mt_device device) {
   return MT_OK;
 }
 
+/* A captured step's numbers that change from one replay to the next. */
+static mt_status take_slots(mt_graph *g, mt_many which, mt_attr *attr) {
+  int last = 0;
+  if (which == MT_MANY_SGD) last = mt_graph_slot(g, &attr[0], 0); /* learning rate */
+  if (which == MT_MANY_ADAM) {
+    mt_graph_slot(g, &attr[0], 1); /* the step's number */
+    last = mt_graph_slot(g, &attr[1], 0);
+  }
+  if (last >= 0) return MT_OK;
+  return mt_fail(MT_EUNSUPPORTED, "too many steps of optimisers for one graph");
+}
+
 mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
                            mt_tensor *const *in, int nout, mt_tensor *const *out,
                            int nattr, const double *attr) {
@@ -221,6 +241,8 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
   const mt_device device = mt_device_of(out[0]);
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
+  if (ctx->graph)
+    MT_TRY(mt_graph_admit(ctx, "optimiser step", nin, in, nout, out));
   MT_TRY(same_device(nin, in, device));
   MT_TRY(same_device(nout, out, device));
   if (device.kind != MT_CPU) {
@@ -229,6 +251,7 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
   }
   mt_attr values[MT_MAX_ATTRS];
   for (int i = 0; i < nattr; i++) values[i] = mt_attr_f(attr[i]);
+  if (ctx->graph) MT_TRY(take_slots(ctx->graph, which, values));
   const size_t pointers = (size_t)(nin + nout) * sizeof(void *);
   mt_view *views = malloc(pointers + (size_t)nout * sizeof *views);
   if (!views) return mt_fail(MT_EMEMORY, "out of memory for %d tensors", nin + nout);

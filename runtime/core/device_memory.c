@@ -31,10 +31,11 @@ typedef struct block {
   void *other[OTHERS], *event[OTHERS];
 } block;
 
-/* What is free for one stream. */
+/* What is free for one stream, or one graph. */
 typedef struct pool {
   struct pool *next;
-  void *stream;
+  void *stream;  /* or the graph */
+  bool closed;   /* a graph's: it stays with the graph */
   block *bin[CLASSES];
   block *bucket[2][BUCKETS]; /* [small] */
 } pool;
@@ -49,6 +50,8 @@ static struct gpu {
   block *spare;   /* unused headers */
   block *pending; /* freed, but another stream may still use them */
 } gpus[MT_MAX_GPUS];
+
+static _Thread_local bool keeps_segments;
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -252,10 +255,11 @@ static void join_bins(struct gpu *g) {
 
 /* Give segments that are wholly free back to the driver. */
 static void release_segments(struct gpu *g, int gpu) {
+  if (keeps_segments) return;
   check_pending(g, gpu, true);
   join_bins(g);
   for (pool *q = g->pools; q; q = q->next)
-    for (int k = 0; k < 2 * BUCKETS; k++)
+    for (int k = 0; k < 2 * BUCKETS && !q->closed; k++)
       for (block *b = q->bucket[k / BUCKETS][k % BUCKETS], *next; b; b = next) {
         next = b->next;
         if (b->before || b->after) continue;
@@ -388,6 +392,48 @@ void mt_gpu_used_on(int gpu, void *p, void *stream) {
       if (i == b->nothers) b->nothers++;
     } else
       api()->stream_synchronize(gpu, stream); /* more streams than we remember */
+  }
+  mt_gpu_unlock(gpu);
+}
+
+void mt_gpu_keep_segments(bool keep) { keeps_segments = keep; }
+
+void mt_gpu_pool_open(int gpu, void *owner) {
+  mt_gpu_lock(gpu);
+  pool *q = pool_of(&gpus[gpu], owner);
+  if (q) q->closed = true;
+  mt_gpu_unlock(gpu);
+}
+
+/* Move a list of free blocks. */
+static void move_list(block **from, block **to) {
+  while (*from) {
+    block *b = *from;
+    unlink_from(from, b);
+    link_into(to, b);
+  }
+}
+
+void mt_gpu_pool_close(int gpu, void *owner, void *stream) {
+  struct gpu *g = &gpus[gpu];
+  mt_gpu_lock(gpu);
+  pool **at = &g->pools;
+  while (*at && (*at)->stream != owner) at = &(*at)->next;
+  pool *q = *at, *target = q ? pool_of(g, stream) : NULL;
+  if (q && target) {
+    for (size_t i = 0; i < g->hash_size; i++)
+      for (block *b = g->hash[i]; b; b = b->same_hash)
+        if (b->pool == q) b->pool = target;
+    for (int c = 0; c < CLASSES; c++) move_list(&q->bin[c], &target->bin[c]);
+    for (int k = 0; k < 2 * BUCKETS; k++)
+      move_list(&q->bucket[k / BUCKETS][k % BUCKETS],
+                &target->bucket[k / BUCKETS][k % BUCKETS]);
+    for (at = &g->pools; *at != q;) at = &(*at)->next;
+    *at = q->next;
+    free(q);
+  } else if (q) { /* no memory for the stream's: what was the graph's becomes it */
+    q->stream = stream;
+    q->closed = false;
   }
   mt_gpu_unlock(gpu);
 }

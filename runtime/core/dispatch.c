@@ -2,6 +2,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
@@ -189,6 +190,13 @@ static mt_status widen(run *r, const mt_entry *entry, mt_dtype dtype) {
   return MT_OK;
 }
 
+/* What a captured call adds to the position that it draws from. */
+static const mt_replay *replay_of(const run *r, const mt_attr *attr) {
+  if (r->op->kind == MT_KIND_RANDOM) return mt_graph_replay_values(r->ctx);
+  if (r->op->op != MT_OP__dropout_backward) return NULL;
+  return mt_graph_replay_of(r->ctx, (uint64_t)attr[1].i[0], (uint64_t)attr[2].i[0]);
+}
+
 /* Run entry over r's views: contiguity, half types by way of float32, scratch, faults.
  */
 static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
@@ -221,7 +229,8 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                   .interrupt = &r->ctx->interrupt,
                   .precision = r->ctx->precision,
                   .deterministic = r->ctx->deterministic,
-                  .cudnn = r->ctx->cudnn};
+                  .cudnn = r->ctx->cudnn,
+                  .replay = r->ctx->graph ? replay_of(r, attr) : NULL};
   if (entry->scratch)
     MT_TRY(mt_scratch_alloc(r->ctx, r->device, entry->scratch(&call), &call));
   mt_status status =
@@ -402,6 +411,8 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
 mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                       mt_attr *attr, mt_tensor **out, uint64_t *position) {
   const mt_opinfo *info = mt_op_info(op);
+  if (__builtin_expect(ctx->graph != NULL, 0) && info->kind != MT_KIND_VIEW)
+    MT_TRY(mt_graph_admit(ctx, info->name, nin, in, info->nout, out));
   mt_attr preset[MT_MAX_ATTRS];
   run r;
   if (!attr && info->nattr > 0) mt_op_presets(op, attr = preset);
@@ -434,6 +445,8 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   }
   const mt_view *g = &in[0]->v;
   for (int i = 0; i < info->nin; i++) dx[i] = NULL;
+  if (__builtin_expect(ctx->graph != NULL, 0))
+    MT_TRY(mt_graph_admit(ctx, info->name, nin, in, 0, NULL));
   MT_TRY(run_begin(&r, ctx, info, nin, in));
   r.device = mt_device_of(in[0]);
   r.backend = mt_backend_of(r.device);

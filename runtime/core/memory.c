@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/context.h"
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/small.h"
@@ -161,7 +162,7 @@ static mt_status exhausted(mt_device device, size_t bytes) {
 static void *take_on(mt_context *ctx, mt_device device, size_t bytes) {
   const bool guarded = mt_guard_on();
   const size_t room = guarded ? bytes + 2 * MT_GUARD_BYTES : bytes;
-  void *stream = device.kind == MT_CPU || !ctx ? NULL : ctx->stream[device.index];
+  void *stream = device.kind == MT_CPU ? NULL : mt_graph_pool(ctx, device.index);
   void *p =
       device.kind == MT_CPU ? take(room) : mt_gpu_take(device.index, stream, room);
   return p && guarded ? mt_guard_arm(device, stream, p, bytes) : p;

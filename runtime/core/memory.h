@@ -24,6 +24,13 @@ void *mt_gpu_take(int gpu, void *stream, size_t bytes);
 void mt_gpu_give(int gpu, void *p, size_t bytes);
 void mt_gpu_used_on(int gpu, void *p, void *stream);
 void mt_gpu_empty_cache(int gpu);
+/* Memory for one graph: segments of the pool `owner` serve none but mt_gpu_take with it,
+** until it is closed; what is free then, or will be, belongs to stream. */
+void mt_gpu_pool_open(int gpu, void *owner);
+void mt_gpu_pool_close(int gpu, void *owner, void *stream);
+/* Shall this thread give no segment back to the driver, which would wait for the device,
+** because it is capturing a graph? */
+void mt_gpu_keep_segments(bool keep);
 mt_memory *mt_gpu_stats(int gpu);    /* read and written under mt_gpu_lock */
 const int64_t *mt_gpu_live(int gpu); /* live bytes, to be read without the lock */
 void mt_gpu_lock(int gpu);

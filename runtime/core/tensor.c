@@ -1,5 +1,6 @@
 /* runtime/core/tensor.c -- making, sharing and releasing tensors and their storage. */
 #include "runtime/core/context.h"
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/small.h"
@@ -111,7 +112,7 @@ static mt_status block_storage(mt_context *ctx, mt_device device, size_t bytes,
     return out_of_host_memory(sizeof *s);
   }
   *out = set_storage(s, device, data, bytes);
-  if (device.kind != MT_CPU && ctx) s->stream = ctx->stream[device.index];
+  if (device.kind != MT_CPU) s->stream = mt_graph_pool(ctx, device.index);
   return MT_OK;
 }
 

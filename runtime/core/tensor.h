@@ -25,7 +25,7 @@ typedef struct mt_storage {
   mt_device device;
   void *data;
   size_t bytes;
-  void *stream; /* GPU: the stream that it was allocated for */
+  void *stream; /* GPU: the stream, or graph, that it was allocated for */
   void (*release)(void *user, void *data); /* NULL: the caching allocator's */
   void *user;
 } mt_storage;

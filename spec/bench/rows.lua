@@ -112,7 +112,7 @@ local function mlp()
     nn.Linear(128, 10)), function(n) return mt.rand(n, 784) end
 end
 
-local function training(network, batch, kind)
+local function training(network, batch, kind, graph)
   return function()
     local remark
     if not pcall(use_kind, kind) then remark = "ours in float32: no TF32 yet" end
@@ -120,11 +120,12 @@ local function training(network, batch, kind)
     local x, labels = images(batch), mt.randint(1, 10, batch)
     local criterion = nn.CrossEntropyLoss()
     local optimiser = mt.optim.SGD(model:parameters(), { lr = 0.01, momentum = 0.9 })
-    return function()
+    local function step()
       optimiser:zero_grad()
       criterion(model(x), labels):backward()
       optimiser:step()
-    end, remark
+    end
+    return graph and mt.cuda.graph(step) or step, remark
   end
 end
 
@@ -324,6 +325,8 @@ end
 for _, batch in ipairs { 64, 512, 4096 } do
   rows["cnn_train_" .. batch] = training(cnn, batch, on_gpu and "tf32" or "f32")
   rows["mlp_train_" .. batch] = training(mlp, batch, "f32")
+  rows["cnn_graph_" .. batch] = training(cnn, batch, "tf32", true)
+  rows["mlp_graph_" .. batch] = training(mlp, batch, "f32", true)
 end
 rows.cnn_infer_64, rows.mlp_infer_64 = inference(cnn, 64), inference(mlp, 64)
 

@@ -108,7 +108,21 @@ def mlp():
                          nn.Linear(128, 10)).to(device), (784,)
 
 
-def training(network, batch, kind):
+def capture(step):
+    """The step in a CUDA graph, as PyTorch's documentation has it."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        for _ in range(11):
+            step()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    return graph.replay
+
+
+def training(network, batch, kind, graph=False):
     def make():
         use_kind("f32")
         torch.backends.cudnn.allow_tf32 = kind == "tf32"
@@ -121,7 +135,7 @@ def training(network, batch, kind):
             optimiser.zero_grad(set_to_none=True)
             criterion(model(x), labels).backward()
             optimiser.step()
-        return run
+        return capture(run) if graph else run
     return make
 
 
@@ -270,6 +284,8 @@ for shape, sizes in {
 for batch in (64, 512, 4096):
     rows[f"cnn_train_{batch}"] = training(cnn, batch, "tf32" if on_gpu else "f32")
     rows[f"mlp_train_{batch}"] = training(mlp, batch, "f32")
+    rows[f"cnn_graph_{batch}"] = training(cnn, batch, "tf32", True)
+    rows[f"mlp_graph_{batch}"] = training(mlp, batch, "f32", True)
 rows["cnn_infer_64"], rows["mlp_infer_64"] = inference(cnn, 64), inference(mlp, 64)
 
 # ---- optimisers ----------------------------------------------------------------------

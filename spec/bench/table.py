@@ -125,4 +125,10 @@ def cuda_rows():
     for batch in (64, 512):
         rows.append(row(f"mlp_train_{batch}", 1, "us",
                         at_most=300e-6 if batch == 64 else None))
+    for batch in (64, 512, 4096):
+        rows.append(row(f"cnn_graph_{batch}", 1, "us",
+                        at_most=120e-6 if batch == 64 else None))
+    for batch in (64, 512):
+        rows.append(row(f"mlp_graph_{batch}", 1, "us",
+                        at_most=50e-6 if batch == 64 else None))
     return rows

@@ -31,6 +31,20 @@ function Adam:validate(n, o)
   check.number(n, name, o.weight_decay, "weight_decay", 0)
 end
 
+--- A step was captured in a graph: its replays count as steps, with the learning rate
+--- that the group has then.
+function Adam:follow_replays(group, batch, first, slots)
+  mt._on_replay(function(graph)
+    local step
+    for _, p in ipairs(batch) do
+      local state = self:state_of(p)
+      step = state.step + 1
+      state.step = step
+    end
+    graph:_set(first, slots, step, group.lr)
+  end)
+end
+
 function Adam:step_group(group, parameters)
   -- One fused call for all parameters that have made as many steps: usually all.
   local by_step = {}
@@ -50,10 +64,11 @@ function Adam:step_group(group, parameters)
     batch[#batch + 1] = p
   end
   for step, batch in pairs(by_step) do
-    mt._adam_step(batch, nil, mt._states(self.state, batch, "mean"),
-                  mt._states(self.state, batch, "square"), step, group.lr,
-                  group.betas[1], group.betas[2], group.epsilon, group.weight_decay,
-                  self.decoupled)
+    local first, slots = mt._adam_step(batch, nil, mt._states(self.state, batch, "mean"),
+                                       mt._states(self.state, batch, "square"), step,
+                                       group.lr, group.betas[1], group.betas[2],
+                                       group.epsilon, group.weight_decay, self.decoupled)
+    if first then self:follow_replays(group, batch, first, slots) end
   end
 end
 

@@ -32,8 +32,11 @@ end
 -- One fused call for parameters whose velocities are in the same phase.
 local function step(list, velocities, group, dampening)
   if not list[1] then return end
-  mt._sgd_step(list, nil, velocities, group.lr, group.momentum, dampening,
-               group.weight_decay, group.nesterov)
+  local first, slots = mt._sgd_step(list, nil, velocities, group.lr, group.momentum,
+                                    dampening, group.weight_decay, group.nesterov)
+  if first then -- captured: replays take the rate that the group has then
+    mt._on_replay(function(graph) graph:_set(first, slots, group.lr) end)
+  end
 end
 
 function SGD:step_group(group, parameters)
