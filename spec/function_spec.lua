@@ -1,9 +1,16 @@
 -- spec/function_spec.lua: mt.Function, forward and backward written in Lua.
 
 local mt = require "mytensor"
+local shell = require "spec.support.shell"
 
 local function leaf(values)
   return mt.tensor(values, { dtype = "float64", requires_grad = true })
+end
+
+local function fails(text, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert.is_false(ok, "no error, expected " .. text)
+  assert.truthy(tostring(err):find(text, 1, true), tostring(err))
 end
 
 local function cube()
@@ -34,6 +41,10 @@ describe("mt.Function", function()
     local f = cube()
     assert.is_true(mt.gradcheck(function(a) return f(a) end, { x }))
     assert.is_true(mt.gradgradcheck(function(a) return f(a) end, { x }))
+    assert.is_true(mt.gradcheck(f, { x })) -- as it is
+    assert.is_true(mt.gradgradcheck(f, { x }))
+    fails("bad argument #1 to 'gradcheck' (function expected, got table)", mt.gradcheck,
+          {}, { x })
   end)
 
   it("takes several tensors and values, and gives several tensors", function()
@@ -131,6 +142,207 @@ describe("mt.Function", function()
     assert.is_true(a:is_leaf())
     Same(a:detach())
     assert.same({ false }, needs)
+  end)
+
+  it("checks how many gradients come, and for what", function()
+    local gradients
+    local Two = mt.Function("Two", {
+      forward = function(_, a, _, b) return a * b end,
+      backward = function(_, g) return gradients(g) end,
+    })
+    local a, b = leaf { 1, 2 }, leaf { 3, 4 }
+    local function walk(fn)
+      gradients = fn
+      Two(a, "text", b):sum():backward()
+    end
+    fails("Two: backward gave 1 gradients, argument 3 of forward wants one", walk,
+          function(g) return g end)
+    fails("Two: backward gave 4 gradients for 3 arguments", walk,
+          function(g) return g, nil, g, g end)
+    fails("Two: backward gave a gradient for argument 2, which is no tensor", walk,
+          function(g) return g, g, g end)
+    fails("Two: the gradient of input 3 has shape [1], the input [2]", walk,
+          function(g) return g, nil, g:sum():reshape(1) end)
+    fails("Two: backward's gradient 1 is a string", walk,
+          function(g) return "g", nil, g end)
+    walk(function(g) return nil, nil, g end) -- none for a
+    assert.is_nil(a.grad)
+    assert.same({ 1, 1 }, b.grad:totable())
+    walk(function(g) return g:float(), nil, g, nil end) -- more nil; another dtype
+    assert.equal("float64", a.grad:dtype())
+  end)
+
+  it("gives results without a gradient", function()
+    local seen
+    local Reversed = mt.Function("Reversed", {
+      forward = function(ctx, x)
+        local order = mt.tensor({ 3, 2, 1 }, { dtype = "int64" })
+        local rank = order:to "float64"
+        ctx:mark_non_differentiable(rank)
+        ctx:save(order)
+        return x:index_select(1, order), rank, order
+      end,
+      backward = function(ctx, g, ...)
+        seen = table.pack(...)
+        return g:index_select(1, ctx:saved())
+      end,
+    })
+    local x = leaf { 3, 1, 2 }
+    local values, rank, order = Reversed(x)
+    assert.is_true(values.requires_grad)
+    assert.is_false(rank.requires_grad)
+    assert.same({ 3, 2, 1 }, order:totable());
+    (values * mt.tensor({ 10, 20, 30 }, { dtype = "float64" })):sum():backward()
+    assert.same({ 30, 20, 10 }, x.grad:totable())
+    assert.same({ n = 2 }, seen)
+  end)
+
+  it("gives zeros, or nil, for results that nothing came of", function()
+    local nils, got
+    local Pair = mt.Function("Pair", {
+      forward = function(ctx, x)
+        if nils then ctx.materialize_grads = false end
+        return x * 2, x * 3
+      end,
+      backward = function(_, a, b)
+        got = { a, b }
+        return b * 3
+      end,
+    })
+    local x = leaf { 1, 2 }
+    select(2, Pair(x)):sum():backward()
+    assert.same({ 0, 0 }, got[1]:totable())
+    nils = true
+    select(2, Pair(x)):sum():backward()
+    assert.is_nil(got[1])
+    assert.same({ 6, 6 }, x.grad:totable())
+  end)
+
+  describe("changes arguments in place", function()
+    local Double = mt.Function("Double", {
+      forward = function(ctx, x)
+        ctx:mark_dirty(x)
+        return x:mul_(2)
+      end,
+      backward = function(_, g) return g * 2 end,
+    })
+
+    it("that it marks, and returns them with their new history", function()
+      local x = leaf { 1, 2 }
+      local y = x * 3
+      local view = y[1]
+      local z = Double(y)
+      assert.is_true(rawequal(y, z))
+      assert.same({ 6, 12 }, y:totable());
+      (view + y:sum()):backward() -- a view made before follows
+      assert.same({ 12, 6 }, x.grad:totable())
+    end)
+
+    it("also views", function()
+      local x = leaf { 1, 2, 3 }
+      local y = x * 1
+      Double(y:narrow(1, 2, 2))
+      assert.same({ 1, 4, 6 }, y:totable())
+      y:sum():backward()
+      assert.same({ 1, 2, 2 }, x.grad:totable())
+    end)
+
+    it("of a tensor that takes no part, which does then", function()
+      local Add = mt.Function("Add", {
+        forward = function(ctx, to, x)
+          ctx:mark_dirty(to)
+          to:add_(x)
+          return to
+        end,
+        backward = function(_, g) return g, g end,
+      })
+      local to, x = mt.ones({ 2 }, { dtype = "float64" }), leaf { 5, 6 }
+      Add(to, x):pow(2):sum():backward()
+      assert.same({ 12, 14 }, x.grad:totable())
+      assert.is_true(to.requires_grad)
+    end)
+
+    it("but no leaf, and nothing that others need", function()
+      fails("Double: argument 1: a leaf that requires grad cannot be changed", Double,
+            leaf { 1 })
+      local x = leaf { 1, 2 }
+      local y = x * 1
+      local z = y * y
+      Double(y)
+      fails("changed in place", function() z:sum():backward() end)
+    end)
+
+    it("only if it says so and returns them", function()
+      local Silent = mt.Function("Silent", {
+        forward = function(_, x) return x:mul_(2) end,
+        backward = function(_, g) return g * 2 end,
+      })
+      local Forgetful = mt.Function("Forgetful", {
+        forward = function(ctx, x)
+          ctx:mark_dirty(x)
+          return x * 2
+        end,
+        backward = function(_, g) return g * 2 end,
+      })
+      fails("Silent: forward changed argument 1 in place, without ctx:mark_dirty",
+            Silent, leaf { 1 } * 1)
+      fails("Forgetful: argument 1 is marked dirty, and forward did not return it",
+            Forgetful, leaf { 1 } * 1)
+      assert.same({ 2 }, Silent(mt.ones(1)):totable()) -- nothing is recorded
+    end)
+  end)
+
+  it("may be declared to be differentiable once", function()
+    local Once = mt.Function("Once", {
+      once_differentiable = true,
+      forward = function(ctx, x)
+        ctx:save(x)
+        return x ^ 3
+      end,
+      backward = function(ctx, g)
+        assert(not mt.is_grad_enabled())
+        return g * ctx:saved() ^ 2 * 3
+      end,
+    })
+    local x = leaf { 1, 2 }
+    Once(x):sum():backward()
+    assert.same({ 3, 12 }, x.grad:totable())
+    local dx = mt.grad(Once(x):sum(), x, { create_graph = true })[1]
+    assert.same({ 3, 12 }, dx:totable())
+    assert.is_true(dx.requires_grad)
+    fails("Once: its gradient is not differentiable (it is declared "
+            .. "once_differentiable)", mt.grad, dx:sum(), x)
+    assert.is_true(mt.gradcheck(Once, { x }))
+    fails("once_differentiable", mt.gradgradcheck, Once, { x })
+  end)
+
+  it("is shown by an example", function()
+    local r = shell.run(shell.lua .. " examples/custom_function.lua")
+    assert.equal(0, r.code, r.err)
+    assert.truthy(r.out:find("softplus\t0.0 0.31326168751822", 1, true), r.out)
+    assert.truthy(r.out:find("checked\ttrue\ttrue", 1, true), r.out)
+  end)
+
+  it("marks and saves in forward alone", function()
+    local F
+    local function with(backward)
+      F = mt.Function("F", {
+        forward = function(ctx, x)
+          ctx:save(x)
+          return x * 1
+        end,
+        backward = backward,
+      })
+      F(leaf { 1 }):backward()
+    end
+    for _, name in ipairs { "save", "mark_dirty", "mark_non_differentiable" } do
+      fails(name .. ": only forward can call it", with,
+            function(ctx, g) ctx[name](ctx, g) end)
+    end
+    fails("bad argument #1 to 'mark_dirty' (", mt.Function("G", {
+      forward = function(ctx) ctx:mark_dirty(5) end,
+      backward = function() end,
+    }))
   end)
 
   it("is walked once, as other ops are", function()

@@ -39,9 +39,9 @@ mt_status end(int device, void *stream, void **exec, int *nodes) {
     if (ended == cudaSuccess && graph)
       status = instantiate(graph, exec, nodes);
     else
-      status = cuda_fail(ended == cudaSuccess ? cudaErrorStreamCaptureInvalidated
-                                              : ended,
-                         "cudaStreamEndCapture");
+      status =
+          cuda_fail(ended == cudaSuccess ? cudaErrorStreamCaptureInvalidated : ended,
+                    "cudaStreamEndCapture");
   }
   if (graph) cudaGraphDestroy(graph);
   cudaStreamDestroy(s);

@@ -280,9 +280,8 @@ mt_status cuda_many_sgd(const mt_call *call) {
   return with_float(call->out[0]->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
-    const sgd_step<T> f = {T(a[0].f),   T(a[1].f),   T(1 - a[2].f), T(a[3].f),
-                           a[4].f != 0, a[5].f != 0, call->nout > n,
-                           slot_of(a[0])};
+    const sgd_step<T> f = {T(a[0].f),   T(a[1].f),   T(1 - a[2].f),  T(a[3].f),
+                           a[4].f != 0, a[5].f != 0, call->nout > n, slot_of(a[0])};
     return launch_steps<S>(call, n, f, view);
   });
 }

@@ -11,7 +11,7 @@ struct draw {
   double a, b; // lo and hi, mean and std, or p and the factor of what is kept
   float f[2];  // the same in float32
   int64_t low;
-  uint64_t range; // 0: 2^64
+  uint64_t range;          // 0: 2^64
   const mt_replay *replay; // what a graph's replays add to position, or NULL
 
   __device__ uint64_t place() const {
@@ -202,8 +202,7 @@ __global__ void __launch_bounds__(256)
   for (; q + (U - 1) * step < whole; q += U * step) {
     uint32_t w[U][4];
 #pragma unroll
-    for (int u = 0; u < U; u++)
-      mt_philox(d.seed, place, uint64_t(q + u * step), w[u]);
+    for (int u = 0; u < U; u++) mt_philox(d.seed, place, uint64_t(q + u * step), w[u]);
 #pragma unroll
     for (int u = 0; u < U; u++) {
       pack<S, N> made;

@@ -59,6 +59,14 @@ function check.type(n, name, v, expected)
   return v
 end
 
+--- Raise unless `v` can be called: a function, or a value with __call.
+function check.callable(n, name, v)
+  if type(v) == "function" then return v end
+  local meta = (debug and debug.getmetatable or getmetatable)(v)
+  if type(meta) == "table" and meta.__call then return v end
+  check.fail(n, name, "function expected, got %s", check.type_name(v))
+end
+
 --- Raise unless `v` is an integer (or a float that holds one) of at least `least`.
 --- @return integer
 function check.integer(n, name, v, what, least)

@@ -215,7 +215,7 @@ local function guarded(name, options, body)
 end
 
 local function prepare(name, fn, inputs, options)
-  check.type(1, name, fn, "function")
+  check.callable(1, name, fn)
   if mt.is_tensor(inputs) then inputs = { inputs } end
   check.type(2, name, inputs, "table")
   options = check.options(3, name, options, defaults)
@@ -239,7 +239,7 @@ end
 --- Jacobian is compared when there are at most `max_full`; beyond that, for every input
 --- element, the sum over the output weighted at random. `fn` must give the same when
 --- called again.
---- @param fn function
+--- @param fn function or what can be called: a module, an mt.Function
 --- @param inputs mytensor.Tensor|table a list; may hold what isn't a tensor
 --- @param options? table eps = 1e-6 (the step), atol = 1e-5, rtol = 1e-3,
 ---   raise = true (false: return false and the message), max_full = 2500, seed = 1

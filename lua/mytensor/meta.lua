@@ -3091,7 +3091,7 @@ function Tensor:zero_() end
 function Tensor.from_table(t, opts) end
 
 --- `F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...})`
---- an op with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets the gradient of each result and gives that of each argument. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument.
+--- an op with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets the gradient of each result and gives that of each argument, nil where there is none. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument; other fields of ctx are free. In forward, ctx:mark_non_differentiable(...) names results without a gradient, ctx:mark_dirty(...) arguments that it changes in place and returns; ctx.materialize_grads = false lets backward see nil instead of zeros where no gradient came. With once_differentiable = true in the definition, a gradient of the gradient is an error instead of wrong.
 ---@param name any
 ---@param options any
 ---@return any
@@ -3457,6 +3457,13 @@ function mt.cuda.empty_cache(device) end
 ---@return any
 function mt.cuda.get_device_properties(device) end
 
+--- `mt.cuda.graph(fn[, {warmup=1, device=}])`
+--- gives step; step(...) does what fn(...) does on the GPU. The first calls, as many as warmup says, call fn; the next one calls it once more and captures its work instead of doing it; from then on that work is replayed in one launch, without Lua. Tensors among the arguments are copied into the graph's own, so shape and dtype must stay; other arguments, and all that Lua computes in fn, are constants. Results are tensors without history in the graph's memory: the next call overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and its count of steps go on as without a graph. What needs to wait for the GPU, or runs elsewhere, is an error that names it
+---@param fn any
+---@param options any
+---@return any
+function mt.cuda.graph(fn, options) end
+
 --- `mt.cuda.is_available()`
 --- gives boolean; with false comes the reason
 ---@return any
@@ -3528,6 +3535,26 @@ function Event:synchronize() end
 ---@param stream any
 ---@return any
 function Event:wait(stream) end
+
+--- `mt.cuda.Graph:free()`
+--- give the graph's memory back now, after the replays under way
+---@return any
+function Graph:free() end
+
+--- `mt.cuda.Graph:inputs()`
+--- gives tensors; the graph's own ones for the arguments, nil for what is no tensor; what is written there and passed as argument needs no copy
+---@return any
+function Graph:inputs() end
+
+--- `mt.cuda.Graph:nodes()`
+--- gives integer; pieces of work that were captured; 0: none yet
+---@return any
+function Graph:nodes() end
+
+--- `mt.cuda.Graph:reset()`
+--- forget what was captured; the next call captures anew
+---@return any
+function Graph:reset() end
 
 --- `mt.cuda.Stream:device()`
 --- gives name; "cuda:0"
@@ -3743,7 +3770,7 @@ function mt.fuse(inputs, formula, opts) end
 --- Jacobian is compared when there are at most `max_full`; beyond that, for every input
 --- element, the sum over the output weighted at random. `fn` must give the same when
 --- called again.
----@param fn function
+---@param fn function or what can be called: a module, an mt.Function
 ---@param inputs mytensor.Tensor|table a list; may hold what isn't a tensor
 ---@param options? table eps = 1e-6 (the step), atol = 1e-5, rtol = 1e-3, raise = true (false: return false and the message), max_full = 2500, seed = 1
 ---@return boolean, string?
@@ -4301,6 +4328,10 @@ function Tanh:forward(x) end
 ---@class mytensor.optim.Adam: mytensor.optim.Optimiser
 local Adam = {}
 mt.optim.Adam = Adam
+
+--- A step was captured in a graph: its replays count as steps, with the learning rate
+--- that the group has then.
+function Adam:follow_replays(group, batch, first, slots) end
 
 --- Each step also shrinks the parameter by lr * weight_decay. As PyTorch's AdamW.
 --- weight_decay is 0.01 by default, the other options are Adam's.

@@ -105,6 +105,10 @@ mt_status mt_saved_get(const mt_saved *s, mt_calc *calc, const char *name,
 
 /* Note that y, an alias of x, is a view of it. */
 mt_status mt_note_view(mt_tensor *y, mt_tensor *x, bool recording);
+/* May x be changed in place while recording is on? MT_EGRAD: a leaf, a view of one. */
+mt_status mt_check_inplace(mt_tensor *x);
+/* x was changed in place and has got a new history: its base and its views follow. */
+mt_status mt_history_rewritten(mt_tensor *x);
 /* Take a view's history from its base anew. */
 mt_status mt_view_refresh(mt_tensor *t);
 /* Is t a view whose base got another history since? */

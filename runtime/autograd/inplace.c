@@ -72,7 +72,7 @@ static mt_status scatter_run(mt_grad_call *c) {
 
 static const mt_grad_rule scatter_rule = {0, 0, scatter_run};
 
-/* x, a view, has become output 0 of n: rewrite its base's history. */
+/* x, a view, has become an output of n: rewrite its base's history. */
 static mt_status record_scatter(mt_tensor *x, mt_node *n) {
   mt_tensor *const base = x->autograd->base;
   mt_node *s;
@@ -81,7 +81,7 @@ static mt_status record_scatter(mt_tensor *x, mt_node *n) {
   s->rule = &scatter_rule;
   s->name = n->name;
   mt_status status = mt_edge_of(base, &s->edge[0]);
-  s->edge[1] = (mt_edge){mt_node_retain(n), 0};
+  s->edge[1] = (mt_edge){mt_node_retain(n), x->autograd->edge.output};
   mt_node_stamp(s);
   if (status == MT_OK) status = mt_set_history(base, s, 0);
   if (status == MT_OK) x->autograd->seen = ++base->autograd->rewrites;
@@ -102,9 +102,9 @@ static bool overwrites(const mt_opinfo *op) {
   }
 }
 
-static mt_status check_target(mt_tensor *x, bool recording) {
+mt_status mt_check_inplace(mt_tensor *x) {
   const mt_autograd *const p = x->autograd;
-  if (!recording || !p) return MT_OK;
+  if (!p) return MT_OK;
   if (mt_requires_grad(x) && mt_is_leaf(x)) {
     return mt_fail_arg(MT_EGRAD, 1,
                        "a leaf that requires grad cannot be changed in place "
@@ -138,12 +138,16 @@ static mt_status rescue_saved(mt_context *ctx, mt_node *n, const mt_tensor *x) {
   return MT_OK;
 }
 
+mt_status mt_history_rewritten(mt_tensor *x) {
+  if (x->autograd->base) return record_scatter(x, x->autograd->edge.node);
+  x->autograd->rewrites++;
+  return MT_OK;
+}
+
 static mt_status set_new_history(mt_tensor *x, mt_node *n) {
   MT_TRY(mt_record_outputs(n, &x));
   MT_TRY(mt_set_history(x, n, 0));
-  if (x->autograd->base) return record_scatter(x, n);
-  x->autograd->rewrites++;
-  return MT_OK;
+  return mt_history_rewritten(x);
 }
 
 static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
@@ -196,7 +200,7 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   const bool recording =
       ctx->grad_enabled && MT_IS_FLOAT(x->v.dtype) &&
       (mt_any_requires_grad(nin, in) || (p && p->base && mt_requires_grad(p->base)));
-  MT_TRY(check_target(x, recording));
+  if (recording) MT_TRY(mt_check_inplace(x));
   mt_attr all[MT_MAX_ATTRS];
   if (attr) {
     mt_attrs_copy(all, attr, info->nattr);

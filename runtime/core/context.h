@@ -7,7 +7,7 @@
 
 #define MT_MAX_GPUS 16
 
-struct mt_graph;   /* cuda_graph.h */
+struct mt_graph; /* cuda_graph.h */
 
 /* The garbage collector makes a round for so many bytes of new tensors on a GPU, or an
 ** eighth of what lives there if that is more. */

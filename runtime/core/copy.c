@@ -241,8 +241,7 @@ mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
   const mt_device device = mt_device_of(out[0]);
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
-  if (ctx->graph)
-    MT_TRY(mt_graph_admit(ctx, "optimiser step", nin, in, nout, out));
+  if (ctx->graph) MT_TRY(mt_graph_admit(ctx, "optimiser step", nin, in, nout, out));
   MT_TRY(same_device(nin, in, device));
   MT_TRY(same_device(nout, out, device));
   if (device.kind != MT_CPU) {

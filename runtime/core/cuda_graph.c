@@ -35,7 +35,7 @@ struct mt_graph {
   int *slot; /* [2 * room] 0: empty, else the entry's number from 1 */
   /* replays */
   bool launched, noted; /* noted: the allocator knows of the last one's stream */
-  void *last; /* the stream of the last one */
+  void *last;           /* the stream of the last one */
 };
 
 static mt_status api_status(const mt_graph *g, mt_status status) {

@@ -34,8 +34,8 @@ typedef struct block {
 /* What is free for one stream, or one graph. */
 typedef struct pool {
   struct pool *next;
-  void *stream;  /* or the graph */
-  bool closed;   /* a graph's: it stays with the graph */
+  void *stream; /* or the graph */
+  bool closed;  /* a graph's: it stays with the graph */
   block *bin[CLASSES];
   block *bucket[2][BUCKETS]; /* [small] */
 } pool;

@@ -64,10 +64,10 @@ function Adam:step_group(group, parameters)
     batch[#batch + 1] = p
   end
   for step, batch in pairs(by_step) do
-    local first, slots = mt._adam_step(batch, nil, mt._states(self.state, batch, "mean"),
-                                       mt._states(self.state, batch, "square"), step,
-                                       group.lr, group.betas[1], group.betas[2],
-                                       group.epsilon, group.weight_decay, self.decoupled)
+    local first, slots = mt._adam_step(
+      batch, nil, mt._states(self.state, batch, "mean"),
+      mt._states(self.state, batch, "square"), step, group.lr, group.betas[1],
+      group.betas[2], group.epsilon, group.weight_decay, self.decoupled)
     if first then self:follow_replays(group, batch, first, slots) end
   end
 end
