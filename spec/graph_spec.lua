@@ -45,7 +45,7 @@ end
 -- Losses of 50 steps, and the parameters afterwards. lr(i): the rate of step i.
 local function train(make, optimiser, data, graph, lr)
   mt.manual_seed(5)
-  local net = make():cuda()
+  local net = make():to "cuda"
   local opt = optimiser(net:parameters())
   local criterion = nn.CrossEntropyLoss()
   local function step(x, y)
@@ -150,7 +150,7 @@ describe("a graph of training steps equals the steps", function()
   on_gpu("and steps without it may come in between", deterministic(function()
     local function run(graph)
       mt.manual_seed(9)
-      local net = nn.Linear(4, 3):cuda()
+      local net = nn.Linear(4, 3):to "cuda"
       local opt = adam(net:parameters())
       local x = mt.randn({ 8, 4 }, gpu)
       local function eager(v)

@@ -189,19 +189,19 @@ static void capture(lua_State *L, mtl_graph *g) {
 static void check_input(lua_State *L, const mtl_graph *g, int i, int constants) {
   const mt_tensor *own = g->in.t[i], *t = mtl_to_tensor(L, i + 2);
   if (own && !t) {
-    mtl_argerror(L, i + 2, "graph", "tensor expected, got %s", mtl_typename(L, i + 2));
+    mtl_argerror(L, i + 1, "graph", "tensor expected, got %s", mtl_typename(L, i + 2));
   }
   if (!own) {
     lua_rawgeti(L, constants, i + 1);
     const bool same = !t && lua_rawequal(L, -1, i + 2);
     lua_pop(L, 1);
     if (same) return;
-    mtl_argerror(L, i + 2, "graph",
+    mtl_argerror(L, i + 1, "graph",
                  "what is no tensor is a constant of the graph: it was captured with "
                  "another value");
   }
   if (!mt_same_shape(&own->v, &t->v) || own->v.dtype != t->v.dtype) {
-    mtl_argerror(L, i + 2, "graph", "shape %s, %s: the graph was captured with %s, %s",
+    mtl_argerror(L, i + 1, "graph", "shape %s, %s: the graph was captured with %s, %s",
                  mt_view_text(&t->v), mt_dtype_name(t->v.dtype), mt_view_text(&own->v),
                  mt_dtype_name(own->v.dtype));
   }
