@@ -98,7 +98,7 @@ static int fuse_tostring(lua_State *L) {
   return 1;
 }
 
-/* text = f:source(): the kernel for contiguous float32 tensors, as a GPU compiles it */
+/* text = fused:source(): the kernel for contiguous float32 tensors, as a GPU compiles it */
 static int fuse_source(lua_State *L) {
   mt_fuse *const f = check_fuse(L, "source");
   luaL_Buffer b;
