@@ -3019,11 +3019,6 @@ function Tensor:sigmoid_forward() end
 ---@return any
 function Tensor:size(d) end
 
---- `text = f:source()`
---- the kernel for contiguous float32 tensors, as a GPU compiles it
----@return any
-function Tensor:source() end
-
 --- `{y...} = x:split(size or {sizes...}, dim = 1)`
 ---@param size any
 ---@param options any
@@ -3107,12 +3102,10 @@ function mt.Tensor(shape, device, opts) end
 
 --- `mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts])`
 --- start, start + step, ... stop excluded, as in PyTorch; start is 0 and step 1 where not given
----@param start any
 ---@param stop any
----@param step any
 ---@param opts any
 ---@return any
-function mt.arange(start, stop, step, opts) end
+function mt.arange(stop, opts) end
 
 --- `... = mt.detect_anomaly(fn, ...)`
 --- backward names the op whose gradient has NaN
