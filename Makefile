@@ -73,6 +73,11 @@ CUDA_SRC := $(wildcard kernels/cuda/*.cu)
 LUA_SRC  := $(filter-out lua/mytensor/meta.lua,$(wildcard lua/mytensor/*.lua \
               lua/mytensor/*/*.lua lua/mytensor/*/*/*.lua))
 
+# What C modules are compiled with, wherever the binary is copied to.
+HEADERS   = runtime/mytensor.h $(wildcard $(addprefix $(LUA_INCDIR)/,lua.h luaconf.h \
+              lauxlib.h lualib.h)) $(firstword $(wildcard $(LUA_INCDIR)/lua5.4-deb-multiarch.h \
+              /usr/include/*/lua5.4-deb-multiarch.h))
+
 ROWS_OBJ := $(foreach isa,v1 v3 v4,$(ROWS_SRC:%.c=$(O)/%.$(isa).o))
 LIB_OBJ  := $(ROWS_OBJ) $(KERN_SRC:%.c=$(O)/%.o) $(LIB_SRC:%.c=$(O)/%.o) \
             $(O)/embedded.o $(O)/words_text.o
@@ -112,7 +117,7 @@ $(B)/gen/plugin_dir: FORCE
 $(B)/gen/objects: FORCE
 	@echo '$(LIB_OBJ) $(HOST_OBJ) $(CUDA_OBJ) $(filter-out ccache,$(LINK)) $(HOST_LIBS) $(LIBS)' | { $(update); }
 $(B)/gen/modules: FORCE
-	@echo '$(LUA_SRC)' | { $(update); }
+	@echo '$(LUA_SRC) $(HEADERS)' | { $(update); }
 
 # The plugin and the core must have been built from the same contract: what both include.
 CONTRACT := $(wildcard kernels/*.h kernels/ops.def)
@@ -122,7 +127,7 @@ $(B)/gen/contract.h: $(CONTRACT) $(B)/gen/flags
 	  echo "#define MT_CONTRACT \"$$sum\""; } | { $(update); }
 
 # Every Lua file as a byte array: mytensor/nn/init.lua is the module mytensor.nn.
-$(B)/gen/embedded.c: $(LUA_SRC) $(B)/gen/modules
+$(B)/gen/embedded.c: $(LUA_SRC) $(HEADERS) $(B)/gen/modules
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D); { \
 	echo '/* embedded.c -- the Lua files of the module. Generated. */'; \
@@ -134,6 +139,13 @@ $(B)/gen/embedded.c: $(LUA_SRC) $(B)/gen/modules
 	n=0; for f in $(LUA_SRC); do n=$$((n + 1)); \
 	  m=$$(echo "$$f" | sed 's,^lua/,,; s,\.lua$$,,; s,/init$$,,; s,/,.,g'); \
 	  echo "{\"$$m\", (const char *)f$$n, sizeof f$$n - 1},"; done; \
+	echo '{NULL, NULL, 0}};'; \
+	n=0; for f in $(HEADERS); do n=$$((n + 1)); \
+	  echo "static const unsigned char h$$n[] = {"; \
+	  od -An -v -tu1 "$$f" | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; done; \
+	echo 'const mt_embedded mt_embedded_headers[] = {'; \
+	n=0; for f in $(HEADERS); do n=$$((n + 1)); \
+	  echo "{\"$${f##*/}\", (const char *)h$$n, sizeof h$$n - 1},"; done; \
 	echo '{NULL, NULL, 0}};'; } > $@
 
 # The words of the formulas, for kernels that are compiled at run time.
@@ -392,7 +404,7 @@ bundle: ## one folder with the host, the plugin for all GPUs, busted and the spe
 .PHONY: lint lint-docs format docs clean help
 GENDOCS     = spec/support/gendocs.lua
 GENERATED   = kernels/OPS.md lua/API.md lua/mytensor/meta.lua
-C_FILES     = $(shell git ls-files '*.c' '*.h' '*.inc' '*.cu' '*.cuh')
+C_FILES     = $(shell git ls-files '*.c' '*.h' '*.inc' '*.cpp' '*.cu' '*.cuh')
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
 docs: ## generate kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
 	$(AGAIN) here

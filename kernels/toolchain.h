@@ -41,6 +41,9 @@ typedef struct mt_toolchain {
   ** MT_EARG: the shape is beyond a limit of the device or of the kernel. */
   mt_status (*launch)(mt_function *function, int device, void *stream,
                       const mt_launch *shape, void **params);
+  /* Somebody else has launched a kernel on stream, and cudaGetLastError() gave error:
+  ** its name is told should it have destroyed the device. The status of that error. */
+  mt_status (*launched)(int device, void *stream, const char *name, int error);
 } mt_toolchain;
 
 #endif

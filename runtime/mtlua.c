@@ -235,12 +235,19 @@ int mth_repl_function(lua_State *L, const char *name) {
   return LUA_OK;
 }
 
-/* -l mod, -l global=mod; of mod-version the global is mod. */
+/* -l mod, -l global=mod; of mod-version the global is mod. Parts of mytensor are there
+** once it is. */
 static int run_library(lua_State *L, const char *argument) {
   const char *equals = strchr(argument, '=');
   const char *modname = equals != NULL ? equals + 1 : argument;
   const char *end = equals != NULL ? equals : strchr(argument, '-');
-  const int status = mth_require(L, modname);
+  int status = LUA_OK;
+  if (strncmp(modname, "mytensor.", 9) == 0) {
+    status = mth_require(L, "mytensor");
+    if (status != LUA_OK) return mth_report(L, status);
+    lua_pop(L, 1);
+  }
+  status = mth_require(L, modname);
   if (status == LUA_OK) {
     lua_pushglobaltable(L);
     lua_pushlstring(L, argument,

@@ -451,6 +451,13 @@ mt_status launch(mt_function *f, int device, void *stream, const mt_launch *shap
   return cuda_fail(static_cast<cudaError_t>(result), ("kernel " + f->name).c_str());
 }
 
+mt_status launched_elsewhere(int device, void *stream, const char *name, int error) {
+  if (const mt_status s = cuda_device_api.open(device)) return s;
+  if (error) return cuda_fail(static_cast<cudaError_t>(error), name);
+  return jit_note_launch(device, stream, jit_lasting(name)), MT_OK;
+}
+
 } // namespace
 
-const mt_toolchain cuda_toolchain = {unavailable, compile, function, launch};
+const mt_toolchain cuda_toolchain = {unavailable, compile, function, launch,
+                                     launched_elsewhere};

@@ -8,6 +8,8 @@
 
 extern const mt_toolchain cuda_toolchain;
 
+// The same name, for as long as the process lives.
+const char *jit_lasting(const char *name);
 // A kernel was launched. name lives as long as the process.
 void jit_note_launch(int device, void *stream, const char *name);
 // Which of these kernels ran on the device since it was last waited for, as a text to put

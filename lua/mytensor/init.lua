@@ -11,6 +11,7 @@ local parts = {
   data = { "mytensor.data" },
   utils = { "mytensor.utils" },
   fuse = { "mytensor.fuse" },
+  extension = { "mytensor.extension" },
   gradcheck = { "mytensor.gradcheck", "gradcheck" },
   gradgradcheck = { "mytensor.gradcheck", "gradgradcheck" },
   save_tensors = { "mytensor.serialisation", "save_tensors" },

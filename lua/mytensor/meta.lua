@@ -33,6 +33,7 @@ local Stream = {}
 local Event = {}
 
 mt.backends.cudnn = {}
+mt.extension = {}
 mt.nn.init = {}
 mt.nn.utils = {}
 mt.utils = {}
@@ -3819,6 +3820,32 @@ function mt.data.idx(path) end
 ---@return table?
 ---@return string? message
 function mt.data.mnist(folder) end
+
+--- Compile sources to a file, a module that `require` finds where package.cpath does.
+---@param options table as for load; output: the file, default name.so
+---@return string path
+function mt.extension.build(options) end
+
+--- A folder with mytensor.h and Lua's headers, for compiling modules by other means.
+---@return string path
+function mt.extension.include() end
+
+--- Compile .c, .cpp and .cu sources, unless an unchanged build is in the cache, and
+--- load the module.
+---
+--- One source defines `luaopen_<name>`, by `MT_EXTENSION_OPEN(L) {...}` of mytensor.h,
+--- which is found, as Lua's headers are. `MT_EXTENSION_CUDA` is defined where a .cu
+--- file is among the sources. A build is used again while the sources, what they
+--- include (but for the system's headers), flags and compilers are the same; several
+--- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers.
+---@param options { name: string, sources: string[], flags?: string|string[] for cc and c++ (-D and -I for nvcc, too), cuda_flags?: string|string[] for nvcc, link_flags?: string|string[], verbose?: boolean tells the commands }
+---@return any module what luaopen_<name> returns
+function mt.extension.load(options) end
+
+--- Where nvcc is: sources may hold .cu files then.
+---@return string? path nil if it was not found
+---@return string? reason
+function mt.extension.nvcc() end
 
 --- Make a parameter: a leaf of the graph over the tensor's own storage.
 ---@param tensor mytensor.Tensor

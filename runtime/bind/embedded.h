@@ -1,4 +1,5 @@
-/* runtime/bind/embedded.h -- the Lua files inside the binary; made by the Makefile. */
+/* runtime/bind/embedded.h -- the Lua files inside the binary, and the headers that C
+** modules are compiled with; made by the Makefile. */
 #ifndef MT_EMBEDDED_H
 #define MT_EMBEDDED_H
 
@@ -11,5 +12,6 @@ typedef struct mt_embedded {
 } mt_embedded;
 
 extern const mt_embedded mt_embedded_files[];
+extern const mt_embedded mt_embedded_headers[]; /* name: "mytensor.h", "lua.h", ... */
 
 #endif

@@ -93,7 +93,7 @@ local function check_include(path, number, quote, name)
 end
 
 local OPENING = { c = "/%* ", h = "/%* ", inc = "/%* ", def = "/%* ", cu = "// ",
-  cuh = "// ", lua = "%-%-%-? ?", py = "# " }
+  cuh = "// ", cpp = "// ", lua = "%-%-%-? ?", py = "# " }
 
 local UNWANTED = {
   ["[ \t]$"] = "blanks at the end of the line",

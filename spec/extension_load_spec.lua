@@ -1,0 +1,409 @@
+-- spec/extension_load_spec.lua: mt.extension: C, C++ and CUDA sources as modules.
+
+local devices = require "spec.support.devices"
+local idxfile = require "spec.support.idxfile"
+local mt = require "mytensor"
+local shell = require "spec.support.shell"
+
+local function needs(program)
+  if shell.run("command -v " .. program).code ~= 0 then pending("no " .. program) end
+end
+
+-- A folder that is gone after the spec.
+local function folder()
+  local path = idxfile.folder()
+  finally(function() idxfile.remove(path) end)
+  return path
+end
+
+local COUNT = [[
+#include "mytensor.h"
+#include "answer.h"
+static int answer(lua_State *L) { lua_pushinteger(L, ANSWER); return 1; }
+MT_EXTENSION_OPEN(L) {
+  static const luaL_Reg functions[] = {{"answer", answer}, {NULL, NULL}};
+  luaL_newlib(L, functions);
+  return 1;
+}
+]]
+
+-- Run Lua with a cache of its own; here: the folder of sources.
+local function run(here, code, env)
+  return shell.lua_run(("local mt = require 'mytensor' local here = %q\n%s"):format(
+    here, code), { env = env or ("MYTENSOR_CACHE=" .. here .. "/cache") })
+end
+
+local LOAD = [[
+  local clock = mt._clock()
+  local count = mt.extension.load { name = "count", sources = { here .. "/count.c" } }
+  io.stderr:write(mt._clock() - clock)
+  print(count.answer())
+]]
+
+local function load_count(here, env)
+  local r = run(here, LOAD, env)
+  assert.equal(0, r.code, r.err)
+  return math.tointeger(tonumber(r.out)), tonumber(r.err)
+end
+
+local function modules_in(here)
+  local list = shell.run("find " .. here .. "/cache -name '*.so' | sort").out
+  return select(2, list:gsub("\n", "")), list
+end
+
+describe("mt.extension.load", function()
+  it("compiles what has changed: sources and headers; else loads in milliseconds",
+    function()
+      needs "cc"
+      local here = folder()
+      shell.write(here .. "/count.c", COUNT)
+      shell.write(here .. "/answer.h", "#define ANSWER 41\n")
+      assert.equal(41, (load_count(here)))
+      local answer, seconds = load_count(here)
+      assert.equal(41, answer)
+      if not shell.sanitized then assert.is_true(seconds < 0.02, seconds) end
+      assert.equal(1, (modules_in(here)))
+      shell.write(here .. "/answer.h", "#define ANSWER 42\n")
+      assert.equal(42, (load_count(here)))
+      assert.equal(2, (modules_in(here)))
+      shell.write(here .. "/count.c", COUNT .. "\n")
+      assert.equal(42, (load_count(here)))
+      assert.equal(3, (modules_in(here)))
+      local r = run(here, [[
+        local function load(flags)
+          return mt.extension.load { name = "count", sources = { here .. "/count.c" },
+            flags = flags }
+        end
+        assert(load() == load())
+        assert(load() ~= load "-DOTHER -O1")
+        assert(load { "-DOTHER", "-O1" } == load "-DOTHER -O1")
+      ]])
+      assert.equal(0, r.code, r.err)
+      assert.equal(4, (modules_in(here)))
+    end)
+
+  it("gives the compiler's and the linker's messages", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/bad.c", '#include "mytensor.h"\n\n'
+      .. "int f(void) { return no; }\n")
+    shell.write(here .. "/none.c", "int nothing;\n")
+    shell.write(here .. "/undefined.c", '#include "mytensor.h"\nint none_such(void);\n'
+      .. "MT_EXTENSION_OPEN(L) { lua_pushinteger(L, none_such()); return 1; }\n")
+    shell.write(here .. "/raises.c", '#include "mytensor.h"\n'
+      .. 'MT_EXTENSION_OPEN(L) { return luaL_error(L, "not %s", "today"); }\n')
+    local r = run(here, [[
+      local function fails(name, options)
+        options = options or {}
+        options.name, options.sources = name, { here .. "/" .. name .. ".c" }
+        print(select(2, pcall(function() mt.extension.load(options) end)))
+      end
+      fails "bad"
+      fails "none"
+      fails "undefined"
+      fails("none", { link_flags = { "-lno_such_library" } })
+      fails "raises"
+      fails "missing"
+      print(mt.ones(2):sum():item())
+    ]])
+    local function has(text)
+      assert.truthy(r.out:find(text, 1, true), r.out .. r.err)
+    end
+    has(("mt.extension.load: %s/bad.c does not compile\n"):format(here))
+    has(here .. "/bad.c:3:")
+    has "no source defines luaopen_none: MT_EXTENSION_OPEN(L) {...}"
+    has "undefined symbol: none_such"
+    has "mt.extension.load: none does not link\n"
+    has "no_such_library"
+    has "not today"
+    has "/missing.c: No such file or directory"
+    has "2.0"
+    assert.equal(0, r.code)
+    assert.equal("", shell.run("ls -d " .. here .. "/cache/extensions/*/work").out)
+  end)
+
+  it("checks its options", function()
+    local function fails(message, options)
+      local ok, err = pcall(function() mt.extension.load(options) end)
+      assert.is_false(ok)
+      assert.truthy(err:find("^spec/extension_load_spec.lua:%d+: mt.extension.load: "
+        .. message), err)
+    end
+    fails "table with name and sources expected, got nil"
+    fails("unknown option 'source'", { source = "x" })
+    fails("name is missing", { sources = { "x.c" } })
+    fails("name: string expected, got number", { name = 1 })
+    fails("name 'a%-b' is no identifier", { name = "a-b", sources = { "x.c" } })
+    fails("sources = {...} is missing", { name = "a" })
+    fails("sources = {...} is missing", { name = "a", sources = {} })
+    fails("sources: table expected", { name = "a", sources = "x.c" })
+    fails("sources%[1%]: string expected, got number", { name = "a", sources = { 1 } })
+    fails("flags: string or list", { name = "a", sources = { "x.c" }, flags = 1 })
+    fails("x.f90: %.c, %.cpp or %.cu expected", { name = "a", sources = { "x.f90" } })
+  end)
+
+  it("says which compiler is missing", function()
+    local here = folder()
+    shell.write(here .. "/count.c", COUNT)
+    shell.write(here .. "/count.cu", COUNT)
+    local r = run(here, [[
+      print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.c" } }))
+      print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.cu" } }))
+      print(mt.extension.nvcc())
+    ]], "PATH=/nowhere CUDA_HOME=/nowhere")
+    assert.truthy(r.out:find("a C compiler was not found (looked for $CC, cc", 1, true),
+      r.out .. r.err)
+    if not shell.exists "/usr/local/cuda/bin/nvcc" then
+      assert.truthy(r.out:find("nvcc was not found (looked in $NVCC", 1, true), r.out)
+    end
+    r = run(here, LOAD, "CC=/nowhere/cc MYTENSOR_CACHE=" .. here)
+    assert.truthy(r.err:find("count.c does not compile", 1, true), r.err)
+  end)
+
+  it("is safe to run in several processes at once", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/count.c", COUNT)
+    shell.write(here .. "/answer.h", "#define ANSWER 7\n")
+    local one = ("MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
+      shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here = %q\n%s"):format(here,
+        LOAD)))
+    local r = shell.run(one:rep(4) .. " wait")
+    assert.equal(("7\n"):rep(4), r.out, r.err)
+    assert.equal(1, (modules_in(here)))
+  end)
+
+  it("builds anew what was damaged", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/count.c", COUNT)
+    shell.write(here .. "/answer.h", "#define ANSWER 5\n")
+    load_count(here)
+    local module = select(2, modules_in(here)):match "[^\n]+"
+    local list = module:match "^(.*)/" .. "/list"
+    local whole, text = shell.read(module), shell.read(list)
+    for _, damage in ipairs {
+      { module, whole:sub(1, #whole // 2) }, { module, "" }, { list, "" },
+      { list, text:sub(1, -3) }, { list, "x\nend\n" },
+    } do
+      shell.write(damage[1], damage[2])
+      assert.equal(5, (load_count(here)))
+    end
+    os.remove(module)
+    assert.equal(5, (load_count(here)))
+  end)
+
+  it("needs no cache, and says what is wrong with the one it was given", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/count.c", COUNT)
+    shell.write(here .. "/answer.h", "#define ANSWER 3\n")
+    assert.equal(3, (load_count(here, "MYTENSOR_CACHE=off")))
+    assert.equal(0, (modules_in(here)))
+    local r = run(here, LOAD, "MYTENSOR_CACHE=/dev/null/cache")
+    assert.equal(1, r.code)
+    assert.truthy(r.err:find("mt.extension.load: the cache cannot be written: "
+      .. "/dev/null: Not a directory (MYTENSOR_CACHE names another folder, or is off)",
+      1, true), r.err)
+  end)
+
+  it("shows what it does when asked", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/it's.c", COUNT:gsub('#include "answer.h"', "")
+      :gsub("ANSWER", "9"))
+    local r = run(here, [[
+      local options = { name = "count", verbose = true }
+      options.sources = { here .. "/it's.c" }
+      print(mt.extension.load(options).answer())
+    ]])
+    assert.equal("9\n", r.out, r.err)
+    assert.truthy(r.err:find("-DMT_EXTENSION_NAME=count", 1, true), r.err)
+    assert.truthy(r.err:find("count: built in ", 1, true), r.err)
+  end)
+end)
+
+describe("mytensor.h of version 2", function()
+  local loaded
+  local function extension()
+    needs "cc"
+    loaded = loaded or mt.extension.load { name = "api",
+      sources = { "spec/support/api.c" }, flags = "-Wall -Wextra -Werror" }
+    return loaded
+  end
+
+  it("gives new tensors, contiguous ones and converted ones", function()
+    local x = mt.arange(6, { dtype = "int16" }):view(2, 3)
+    local y = extension().empty_like(x:t())
+    assert.same({ 3, 2 }, y:shape())
+    assert.equal("int16", y:dtype())
+    assert.is_true(extension().contiguous(x) == x)
+    local z = extension().contiguous(x:t())
+    assert.is_true(z:is_contiguous())
+    assert.is_true(z:equal(x:t()))
+    assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } },
+      extension().converted(x, -1):totable())
+    assert.same({ 4 }, extension().empty(4, -1):shape())
+    for _, gpu in ipairs { -2, 16 } do
+      local ok, err = pcall(extension().empty, 4, gpu)
+      assert.is_false(ok)
+      assert.truthy(err:find("no GPU " .. gpu, 1, true), err)
+    end
+  end)
+
+  it("has words for what it finds", function()
+    assert.equal("float32 of shape [2, 3] on cpu", extension().text(mt.ones(2, 3)))
+    assert.equal("string", extension().text "x")
+    assert.same({ "bfloat16", 2 }, { extension().dtype(3) })
+    assert.same({ "?", 0 }, { extension().dtype(99) })
+    local ok, err = pcall(function() extension().matrix(mt.ones(3)) end)
+    assert.is_false(ok)
+    assert.truthy(err:find("bad argument #1 to 'matrix' (2 dims expected, got 1)", 1,
+      true), err)
+  end)
+
+  it("refuses to write where autograd would not see it", function()
+    local x = mt.ones({ 2 }, { requires_grad = true })
+    local ok, err = pcall(function() extension().set(x, 3) end)
+    assert.is_false(ok)
+    assert.truthy(err:find "bad argument #1 to 'set' %(it requires grad", err)
+    mt.no_grad(function() extension().set(x, 3) end)
+    assert.same({ 3, 3 }, x:totable())
+  end)
+
+  it("still serves modules that were compiled for version 1", function()
+    local old = extension().version_1()
+    assert.equal(1, old)
+  end)
+
+  local function on_gpu(name, fn)
+    it(name, function()
+      if not devices.cuda then return devices.without_cuda(pending) end
+      fn()
+    end)
+  end
+
+  on_gpu("knows GPUs", function()
+    local x = mt.arange(6, { device = "cuda" }):view(2, 3)
+    assert.equal("float32 of shape [3, 2] on cuda:0", extension().text(x:t()))
+    local y = extension().contiguous(x:t())
+    assert.equal("cuda:0", y:device())
+    assert.is_true(y:equal(x:t()))
+    assert.equal("cuda:0", extension().empty_like(x):device())
+    assert.equal("cuda:0", extension().converted(mt.ones(2), 0):device())
+    assert.equal("cpu", extension().converted(x, -1):device())
+    assert.equal(0, extension().current())
+    assert.is_true(extension().stream(0) == extension().stream(0))
+    local s = mt.cuda.Stream()
+    assert.is_true(extension().stream(0) ~= s:use(function()
+      return extension().stream(0)
+    end))
+    assert.is_false((pcall(extension().stream, -1)))
+  end)
+end)
+
+describe("the examples of extensions", function()
+  local function example(name)
+    needs "c++"
+    local here = folder()
+    return shell.run(("MYTENSOR_CACHE=%s %s examples/extension/%s/%s.lua"):format(here,
+      shell.lua_command(), name, name))
+  end
+
+  it("add vectors", function()
+    local r = example "vector_add"
+    assert.equal(0, r.code, r.err)
+    local _, count = r.out:gsub("<Tensor shape=%[1000, 3%] on %u+>\tequal to x %+ y: "
+      .. "true", "")
+    assert.equal(devices.cuda and 2 or 1, count, r.out)
+    assert.truthy(r.out:find("bad argument #2 to 'add' (float32 of shape [2] on cpu "
+      .. "expected, got float32 of shape [3] on cpu)", 1, true), r.out)
+  end)
+
+  it("add a bias and activate, with a gradient", function()
+    local r = example "bias_silu"
+    assert.equal(0, r.code, r.err)
+    local count = 0
+    for difference in r.out:gmatch
+      "c[pu][ud]a?: largest difference from %S+ %+ %S+ (%S+), gradient right" do
+      count = count + 1
+      assert.is_true(tonumber(difference) < 1e-14, r.out)
+    end
+    assert.equal(devices.cuda and 2 or 1, count, r.out)
+  end)
+
+  it("are compiled by nvcc, too", function()
+    needs "c++"
+    if not mt.extension.nvcc() then pending "no nvcc" end
+    local add = mt.extension.load { name = "vector_add", sources = {
+      "examples/extension/vector_add/binding.c",
+      "examples/extension/vector_add/kernel.cu" } }.add
+    assert.same({ 3, 3 }, add(mt.ones(2), mt.ones(2) * 2):totable())
+    if not devices.cuda then return end
+    local x, y = mt.randn({ 1000 }, { device = "cuda" }), mt.randn({ 1000 },
+      { device = "cuda" })
+    assert.is_true(add(x, y):equal(x + y))
+    assert.equal(0, add(x:narrow(1, 1, 0), y:narrow(1, 1, 0)):numel())
+  end)
+end)
+
+describe("mtlua -l mytensor.extension", function()
+  local function command(line, env)
+    local lua = shell.lua_command()
+    if not shell.is_host then lua = lua .. " -l mytensor" end
+    return shell.run(("%s %s -l mytensor.extension %s"):format(env or "", lua, line))
+  end
+
+  it("builds a module and a Makefile that builds it again", function()
+    needs "cc"
+    local here = folder()
+    local env = "MYTENSOR_CACHE=" .. here .. "/cache"
+    os.execute("mkdir " .. here .. "/count")
+    shell.write(here .. "/count/count.c", COUNT)
+    shell.write(here .. "/count/answer.h", "#define ANSWER 11\n")
+    local r = command("build " .. here .. "/count/", env)
+    assert.equal(0, r.code, r.err)
+    assert.equal(("%s/count/count.so\n%s/count/Makefile\n"):format(here, here), r.out)
+    local function answer()
+      local q = shell.lua_run(("package.cpath = '%s/count/?.so;' .. package.cpath "
+        .. "require 'mytensor' print(require 'count'.answer())"):format(here))
+      return q.out .. q.err
+    end
+    assert.equal("11\n", answer())
+    if shell.run("command -v make").code == 0 then
+      shell.write(here .. "/count/answer.h", "#define ANSWER 12\n")
+      os.remove(here .. "/count/count.so")
+      r = shell.run(("cd %s/count && %s make"):format(here, env))
+      assert.equal(0, r.code, r.err)
+      assert.equal("12\n", answer())
+    end
+    r = command("build " .. here .. "/count other", env)
+    assert.equal(("%s/count/other.so\n%s/count/Makefile is there already\n"):format(
+      here, here), r.out, r.err)
+  end)
+
+  it("tells where the headers are", function()
+    local here = folder()
+    local r = command("include", "MYTENSOR_CACHE=" .. here)
+    assert.equal(0, r.code, r.err)
+    local path = r.out:match "^(.*)\n$"
+    for _, name in ipairs { "mytensor.h", "lua.h", "lauxlib.h", "luaconf.h" } do
+      assert.is_true(shell.exists(path .. "/" .. name), name)
+    end
+    assert.equal(shell.read "runtime/mytensor.h", shell.read(path .. "/mytensor.h"))
+  end)
+
+  it("says what is wrong", function()
+    local here = folder()
+    local r = command("build " .. here)
+    assert.equal(1, r.code)
+    assert.equal(here .. ": no .c, .cpp or .cu files\n", r.err)
+  end)
+
+  it("is a module like others with any other script", function()
+    local here = folder()
+    shell.write(here .. "/script.lua", "print(type(require 'mytensor.extension'.load))")
+    local r = command(here .. "/script.lua")
+    assert.equal("function\n", r.out, r.err)
+  end)
+end)
