@@ -146,11 +146,13 @@ describe("mt.extension.load", function()
     local here = folder()
     shell.write(here .. "/count.c", COUNT)
     shell.write(here .. "/count.cu", COUNT)
+    os.execute(("cd %s && ln -s \"$(command -v %s)\" %s"):format(here, shell.lua,
+      shell.lua:match "[^/]*$"))
     local r = run(here, [[
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.c" } }))
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.cu" } }))
       print(mt.extension.nvcc())
-    ]], "PATH=/nowhere CUDA_HOME=/nowhere")
+    ]], ("PATH=%s CUDA_HOME=/nowhere"):format(here))
     assert.truthy(r.out:find("a C compiler was not found (looked for $CC, cc", 1, true),
       r.out .. r.err)
     if not shell.exists "/usr/local/cuda/bin/nvcc" then
@@ -166,8 +168,8 @@ describe("mt.extension.load", function()
     shell.write(here .. "/count.c", COUNT)
     shell.write(here .. "/answer.h", "#define ANSWER 7\n")
     local one = ("MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
-      shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here = %q\n%s"):format(here,
-        LOAD)))
+      shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here = "
+        .. "%q\n%s"):format(here, LOAD)))
     local r = shell.run(one:rep(4) .. " wait")
     assert.equal(("7\n"):rep(4), r.out, r.err)
     assert.equal(1, (modules_in(here)))
@@ -373,7 +375,8 @@ describe("mtlua -l mytensor.extension", function()
     if shell.run("command -v make").code == 0 then
       shell.write(here .. "/count/answer.h", "#define ANSWER 12\n")
       os.remove(here .. "/count/count.so")
-      r = shell.run(("cd %s/count && %s make"):format(here, env))
+      local path = shell.lua_command():match "^LUA_CPATH=%S+" or ""
+      r = shell.run(("cd %s/count && %s %s make"):format(here, env, path))
       assert.equal(0, r.code, r.err)
       assert.equal("12\n", answer())
     end
