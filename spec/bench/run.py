@@ -172,7 +172,7 @@ class Result:
         if row.share and self.share is not None and self.share < row.share:
             out.append(f"{self.share:.0%} of the limit < {row.share:.0%}")
         other = self.reference
-        if other and other.ours and other.ours < 0.95 * self.ours:
+        if other and other.ours and other.ours < row.like[1] * self.ours:
             out.append(f"{other.ours / self.ours:.0%} of the speed of {other.row.name}")
         if row.at_most and self.ours > row.at_most:
             out.append(f"{self.ours * 1e6:.0f} us > {row.at_most * 1e6:.0f} us")
@@ -295,7 +295,7 @@ def main(folder):
         by_name = {r.row.name: r for r in results}
         for r in results:
             r.set_limit(limits)
-            r.reference = by_name.get(r.row.like)
+            r.reference = by_name.get(r.row.like[0]) if r.row.like else None
         where = args.device if on_gpu else f"{threads} thread" + "s" * (threads > 1)
         out += [f"## {where}", "", "Limits: " + ", ".join(
             f"{k} {short(v)}" for k, v in limits.items() if v) + ".", ""]
