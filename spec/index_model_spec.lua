@@ -4,7 +4,7 @@
 
 local mt = require "mytensor"
 
-local CASES = 400
+local CASES = 800
 local DTYPES = { "int64", "int32", "int16", "uint8", "float32" }
 
 local SEED = tonumber(os.getenv "MYTENSOR_INDEX_SEED") or os.time()
@@ -82,6 +82,10 @@ local function range(size)
     item[2] = to > 0 and coin() and to - size - 1 or to
     if coin() then
       step = rand(3)
+      if to > 0 and rand(3) == 1 then
+        from, to, step = to, from, -step
+        item[1], item[2] = from, coin() and to or to - size - 1
+      end
       item[3] = step
     elseif from == to and coin() then
       item[2] = nil
@@ -112,9 +116,10 @@ local function mask(shape)
   return tensor_of(values, shape, "bool"), selected, { #selected }, #shape
 end
 
--- A key for shape, and what it selects in each group of dims.
-local function random_key(shape)
-  local key, groups, d, used = {}, {}, 1, false
+-- A key for shape, and what it selects in each group of dims. At most `most` items are
+-- masks or index tensors.
+local function random_key(shape, most)
+  local key, groups, d, used = {}, {}, 1, 0
   while d <= #shape do
     local size, what = shape[d], rand(8)
     local item, selected, dims, n
@@ -122,25 +127,81 @@ local function random_key(shape)
       break
     elseif what <= 2 and size > 0 then
       item, selected, dims, n = integer(size)
-    elseif what <= 5 or used then
+    elseif what <= 5 - most // 2 or used == most then
       item, selected, dims, n = range(size)
-    elseif what == 6 and size > 0 then
+    elseif what <= 6 and size > 0 then
       item, selected, dims, n = index_tensor(size)
-      used = true
+      used = used + 1
     else
       item, selected, dims, n = mask { table.unpack(shape, d, rand(d, #shape)) }
-      used = true
+      used = used + 1
     end
     key[#key + 1] = item
-    groups[#groups + 1] = { selected = selected, dims = dims }
+    groups[#groups + 1] = { selected = selected, dims = dims, from = d, n = n,
+      tensor = mt.is_tensor(item), integer = math.type(item) ~= nil }
     d = d + n
   end
   for rest = d, #shape do
     local whole = { shape[rest] }
-    groups[#groups + 1] = { selected = positions(whole), dims = whole }
+    groups[#groups + 1] = { selected = positions(whole), dims = whole, from = rest, n = 1 }
   end
   local alone = #key == 1 and (math.type(key[1]) or mt.is_tensor(key[1]))
   return alone and coin() and key[1] or key, groups
+end
+
+-- The shape that several shapes broadcast to, or nil.
+local function common(shapes)
+  local result, most = {}, 0
+  for _, shape in ipairs(shapes) do most = math.max(most, #shape) end
+  for d = 1, most do
+    local size = 1
+    for _, shape in ipairs(shapes) do
+      local s = shape[#shape - most + d] or 1
+      if size ~= 1 and s ~= 1 and s ~= size then return nil end
+      if s ~= 1 then size = s end
+    end
+    result[d] = size
+  end
+  return result
+end
+
+-- All masks and index tensors of a key made one group, which stands where they did, or in
+-- front where ranges stand between them. nil: they do not broadcast.
+local function joined(groups)
+  local tensors, shapes, apart, last = {}, {}, false, nil
+  for i, g in ipairs(groups) do
+    if g.tensor then
+      for k = (last or i) + 1, i - 1 do apart = apart or not groups[k].integer end
+      last = i
+      tensors[#tensors + 1], shapes[#shapes + 1] = g, g.dims
+    end
+  end
+  if #tensors < 2 then return groups end
+  local dims = common(shapes)
+  if not dims then return nil end
+  local one = { selected = {}, dims = dims, parts = tensors }
+  for e, position in ipairs(positions(dims)) do
+    local tuples = {}
+    for k, g in ipairs(tensors) do
+      local place = 0
+      for d, size in ipairs(g.dims) do
+        local at = position[#dims - #g.dims + d]
+        place = place * size + (size == 1 and 0 or at)
+      end
+      tuples[k] = g.selected[place + 1]
+    end
+    one.selected[e] = tuples
+  end
+  local list = {}
+  if apart then list[1] = one end
+  for _, g in ipairs(groups) do
+    if not g.tensor then
+      list[#list + 1] = g
+    elseif not apart and g == tensors[1] then
+      list[#list + 1] = one
+    end
+  end
+  return list
 end
 
 -- Places from 1 in the row-major order of shape, and the result's shape.
@@ -150,8 +211,12 @@ local function expected(shape, groups)
     local longer = {}
     for _, tuple in ipairs(tuples) do
       for _, position in ipairs(group.selected) do
-        local t = { table.unpack(tuple) }
-        longer[#longer + 1] = table.move(position, 1, #position, #t + 1, t)
+        local t = { table.unpack(tuple, 1, #shape) }
+        for k, part in ipairs(group.parts or { group }) do
+          local own = group.parts and position[k] or position
+          for i, v in ipairs(own) do t[part.from + i - 1] = v end
+        end
+        longer[#longer + 1] = t
       end
     end
     tuples = longer
@@ -177,18 +242,22 @@ local function numbered(shape)
   return x:transpose(a, a + 1):contiguous():transpose(a, a + 1)
 end
 
+local function check_case(check, case, shape, key, groups)
+  local places, dims, twice = expected(shape, groups)
+  local ok, err = xpcall(check, debug.traceback, shape, key, places, dims, twice)
+  if ok then return end
+  error(("seed %d, case %d: shape %s, key %s: %s"):format(SEED, case,
+    describe_key(shape), describe_key(key), tostring(err)), 0)
+end
+
 local function each_case(check)
   math.randomseed(SEED)
   for case = 1, CASES do
     local shape = {}
     for d = 1, rand(0, 4) do shape[d] = rand(case % 7 == 0 and 0 or 1, 4) end
-    local key, groups = random_key(shape)
-    local places, dims, twice = expected(shape, groups)
-    local ok, err = xpcall(check, debug.traceback, shape, key, places, dims, twice)
-    if not ok then
-      error(("seed %d, case %d: shape %s, key %s: %s"):format(SEED, case,
-        describe_key(shape), describe_key(key), tostring(err)), 0)
-    end
+    local key, groups = random_key(shape, 1 + case % 3)
+    groups = joined(groups)
+    if groups then check_case(check, case, shape, key, groups) end
   end
 end
 

@@ -2905,6 +2905,22 @@ function Tensor:grad_name() end
 ---@return any
 function Tensor:half() end
 
+--- `y = x:index_put(key, value, accumulate = false)`
+--- a copy of x with that done
+---@param key any
+---@param value any
+---@param accumulate any
+---@return any
+function Tensor:index_put(key, value, accumulate) end
+
+--- `x = x:index_put_(key, value, accumulate = false)`
+--- x[key] = value, or value added to it, as often as the key names a place
+---@param key any
+---@param value any
+---@param accumulate any
+---@return any
+function Tensor:index_put_(key, value, accumulate) end
+
 --- `x:float(), x:double(), x:half(), x:bfloat16(), x:long(), x:int(), x:short(), x:char(), x:byte(), x:bool()`
 --- x as float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool; upvalues hold the dtype and the name
 ---@return any
@@ -3708,6 +3724,24 @@ function mt.chunk(x, n, dim) end
 ---@param u any
 ---@return any
 function mt.equal(x, u) end
+
+--- `y = x:index_put(key, value, accumulate = false)`
+--- a copy of x with that done
+---@param x any
+---@param key any
+---@param value any
+---@param accumulate any
+---@return any
+function mt.index_put(x, key, value, accumulate) end
+
+--- `x = x:index_put_(key, value, accumulate = false)`
+--- x[key] = value, or value added to it, as often as the key names a place
+---@param x any
+---@param key any
+---@param value any
+---@param accumulate any
+---@return any
+function mt.index_put_(x, key, value, accumulate) end
 
 --- `{y...} = x:split(size or {sizes...}, dim = 1)`
 ---@param x any
