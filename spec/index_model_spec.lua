@@ -137,13 +137,13 @@ local function random_key(shape, most)
       used = used + 1
     end
     key[#key + 1] = item
-    groups[#groups + 1] = { selected = selected, dims = dims, from = d, n = n,
+    groups[#groups + 1] = { selected = selected, dims = dims, from = d,
       tensor = mt.is_tensor(item), integer = math.type(item) ~= nil }
     d = d + n
   end
   for rest = d, #shape do
     local whole = { shape[rest] }
-    groups[#groups + 1] = { selected = positions(whole), dims = whole, from = rest, n = 1 }
+    groups[#groups + 1] = { selected = positions(whole), dims = whole, from = rest }
   end
   local alone = #key == 1 and (math.type(key[1]) or mt.is_tensor(key[1]))
   return alone and coin() and key[1] or key, groups
@@ -165,8 +165,8 @@ local function common(shapes)
   return result
 end
 
--- All masks and index tensors of a key made one group, which stands where they did, or in
--- front where ranges stand between them. nil: they do not broadcast.
+-- All masks and index tensors of a key made one group, which stands where they did, or
+-- in front where ranges stand between them. nil: they do not broadcast.
 local function joined(groups)
   local tensors, shapes, apart, last = {}, {}, false, nil
   for i, g in ipairs(groups) do

@@ -46,7 +46,8 @@ describe("reading", function()
     local y = x[{ { 3, 1, -1 } }]
     y:fill_(0)
     assert.same({ 1, 2, 3, 4, 5, 6 }, x:totable())
-    assert.same({ { 10, 9 }, { 6, 5 } }, matrix()[{ { 3, 2, -1 }, { 2, 1, -1 } }]:totable())
+    y = matrix()[{ { 3, 2, -1 }, { 2, 1, -1 } }]
+    assert.same({ { 10, 9 }, { 6, 5 } }, y:totable())
   end)
 
   it("by several index tensors pairs their positions", function()

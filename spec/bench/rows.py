@@ -242,6 +242,63 @@ on("permute_nchw_nhwc", [(256, 64, 128, 128)],
    lambda x: lambda: x.permute(0, 2, 3, 1).contiguous())
 
 
+# ---- sorting and selecting: fewer elements, since they take longer -------------------
+MANY = 1 << 26 if on_gpu else 1 << 20
+on("sort", [(MANY,)], lambda x: lambda: x.sort(stable=True))
+on("sort_1024", [(MANY // 1024, 1024)], lambda x: lambda: x.sort(1, stable=True))
+on("sort_65536", [(MANY // 65536, 65536)], lambda x: lambda: x.sort(1, stable=True))
+
+
+def integers(low, high, n):
+    return torch.randint(low, high, (n,), device=device)
+
+
+rows["sort_int64"] = lambda: (
+    lambda x: lambda: x.sort(stable=True))(integers(0, 1 << 30, MANY))
+on("topk", [VECTOR], lambda x: lambda: x.topk(64))
+on("topk_rows", [MATRIX], lambda x: lambda: x.topk(50, 1))
+rows["unique"] = lambda: (lambda x: lambda: x.unique())(integers(0, MANY // 16, MANY))
+on("cumsum", [VECTOR], lambda x: lambda: x.cumsum(0))
+on("cummax_dim1", [MATRIX], lambda x: lambda: x.cummax(1))
+
+
+def scatter(make, name):
+    def row():
+        n = LENGTH // 4
+        x, src, index = torch.zeros(n, device=device), rand(n), make(n)
+        return lambda: getattr(x, name)(0, index, src)
+    return row
+
+
+def in_order(n):
+    return torch.arange(n, device=device)
+
+
+def shuffled(n):
+    return torch.randperm(n, device=device)
+
+
+rows["scatter"] = scatter(shuffled, "scatter")
+rows["scatter_ordered"] = scatter(in_order, "scatter")
+rows["scatter_add"] = scatter(lambda n: integers(0, n // 16, n), "scatter_add")
+rows["scatter_add_ordered"] = scatter(in_order, "scatter_add")
+
+
+def index_rows(add):
+    def row():
+        x, index = rand(LENGTH // 1024, 1024), shuffled(LENGTH // 1024)
+        if not add:
+            return lambda: x.index_select(0, index)
+        src = rand(LENGTH // 1024, 1024)
+        return lambda: x.index_add(0, index, src)
+    return row
+
+
+rows["index_select"], rows["index_add"] = index_rows(False), index_rows(True)
+on("masked_select", [VECTOR],
+   lambda x: (lambda mask: lambda: x.masked_select(mask))(x > 0.5))
+
+
 def embedding():
     weight = rand(50304, 1024)
     index = torch.randint(0, 50304, (65536,), device=device)

@@ -27,8 +27,26 @@ def conv_flops(N, C, H, K, k, stride, pad):
 # first layer: the gradient of the images isn't asked for.
 CNN_FIRST = 2 * 24 * 24 * 16 * 25
 CNN = CNN_FIRST + 2 * (8 * 8 * 32 * 16 * 25 + 512 * 128 + 128 * 10)
+
 MLP_FIRST = 2 * 784 * 256
 MLP = MLP_FIRST + 2 * (256 * 128 + 128 * 10)
+
+
+def selecting(n, limit):
+    """Rows of sorting and selecting. Scatters read x, an index of int64 and src, and
+    write y twice."""
+    def memory(name, bytes_, share=None):
+        return row(name, bytes_, "GB/s", limit, share=share)
+
+    m = n // 4
+    return [row(name, 1, "us") for name in (
+        "sort", "sort_1024", "sort_65536", "sort_int64", "topk", "topk_rows",
+        "unique")] + [
+        memory("cumsum", 8 * n, 0.8), memory("cummax_dim1", 16 * n),
+        memory("scatter", 24 * m), memory("scatter_ordered", 24 * m, 0.8),
+        memory("scatter_add", 24 * m), memory("scatter_add_ordered", 28 * m),
+        memory("index_select", 8 * n, 0.8), memory("index_add", 20 * n),
+        memory("masked_select", 7 * n, 0.8)]
 
 
 def cpu_rows():
@@ -78,7 +96,7 @@ def cpu_rows():
         images("cnn_infer_64", CNN, 1.5, 9117),
         images("mlp_train_64", 3 * MLP - MLP_FIRST, 1.3, 69150),
         images("mlp_infer_64", MLP, 1.5, 275100),
-    ]
+    ] + selecting(N, "memory")
 
 
 def cuda_rows():
@@ -135,4 +153,4 @@ def cuda_rows():
     for batch in (64, 512):
         rows.append(row(f"mlp_graph_{batch}", 1, "us",
                         at_most=50e-6 if batch == 64 else None))
-    return rows
+    return rows + selecting(1 << 28, "copy")
