@@ -274,7 +274,7 @@ function rows.permute_nchw_nhwc()
   return function() return x:permute(1, 3, 4, 2):contiguous() end
 end
 
--- ---- sorting and selecting: fewer elements, since they take longer -------------------
+-- ---- sorting and selecting: fewer elements, since they take longer ------------------
 local MANY = on_gpu and 1 << 26 or 1 << 20
 
 function rows.sort()
