@@ -152,7 +152,7 @@ describe("mt.extension.load", function()
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.c" } }))
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.cu" } }))
       print(mt.extension.nvcc())
-    ]], ("PATH=%s CUDA_HOME=/nowhere"):format(here))
+    ]], ("PATH=%s CC= CXX= NVCC= CUDA_HOME=/nowhere"):format(here))
     assert.truthy(r.out:find("a C compiler was not found (looked for $CC, cc", 1, true),
       r.out .. r.err)
     if not shell.exists "/usr/local/cuda/bin/nvcc" then

@@ -320,7 +320,7 @@ describe("mt.cuda.kernel", function()
       { source = add_source .. "\nint q = ;" })
     assert.truthy(err:find("add.cu:5: error", 1, true), err)
     fails("add.cu has no kernel extern", mt.cuda.kernel, { source =
-      "namespace { void (*p)(); }\n#define add sum\n" .. add_source, name = "add" })
+      "#define add sum\n" .. add_source, name = "add" })
     fails("NVRTC_ERROR_INVALID_OPTION", mt.cuda.kernel, { source = add_source,
       options = { "--no-such" } })
   end)
@@ -397,6 +397,23 @@ describe("mt.cuda.kernel", function()
     local x = mt.randn({ 5 },
       { dtype = "float64", device = "cuda", requires_grad = true })
     assert.is_true(mt.gradcheck(function(v) return Cube(v) end, { x }))
+  end)
+
+  on_gpu("is captured in graphs", function()
+    local scale = mt.cuda.kernel { source = [[
+      __global__ void scale(const float *x, float *y, float by, int n) {
+        const int i = blockIdx.x * blockDim.x + threadIdx.x;
+        if (i < n) y[i] = x[i] * by;
+      }]] }
+    local step <close> = mt.cuda.graph(function(x)
+      local y = mt.empty({ x:numel() }, CUDA)
+      scale(x + 1, y, 3, x:numel())
+      return y * 2
+    end)
+    for i = 1, 5 do
+      local x = mt.arange(1000, { dtype = "float32", device = "cuda" }) * i
+      assert.is_true(step(x):equal((x + 1) * 6))
+    end
   end)
 
   on_gpu("is compiled once, and found on disk by the next process", function()

@@ -2,6 +2,7 @@
 // device, the driver loads and launches it. Neither library is linked.
 #include <cuda.h>
 #include <dlfcn.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <atomic>
 #include <cstdio>
@@ -64,15 +65,36 @@ std::string beside_plugin() {
   return file.substr(0, file.rfind('/') + 1);
 }
 
+const char *const library_names[] = {"libnvrtc.so.13", "libnvrtc.so.12"};
+
+// The file that is NVRTC; "": only the loader may know. What was compiled before can be used
+// without it, and opening it takes 6 ms.
+const std::string &library_path() {
+  static const std::string found = [] {
+    std::string folders;
+    if (const char *path = getenv("LD_LIBRARY_PATH")) folders = path;
+    if (const char *home = getenv("CUDA_HOME"))
+      folders += ":" + std::string(home) + "/lib64";
+    folders += ":/usr/local/cuda/lib64:/usr/local/cuda/targets/x86_64-linux/lib:"
+               "/usr/lib/x86_64-linux-gnu:/usr/lib64:" +
+               beside_plugin();
+    for (const char *name : library_names)
+      for (size_t at = 0, end; at <= folders.size(); at = end + 1) {
+        end = std::min(folders.find(':', at), folders.size());
+        const std::string path = folders.substr(at, end - at) + "/" + name;
+        if (path[0] == '/' && end > at && access(path.c_str(), R_OK) == 0) return path;
+      }
+    return std::string();
+  }();
+  return found;
+}
+
 void *open_library() {
-  const char *home = getenv("CUDA_HOME");
-  const std::string folders[] = {
-      "", home ? std::string(home) + "/lib64/" : "", "/usr/local/cuda/lib64/",
-      "/usr/local/cuda/targets/x86_64-linux/lib/", beside_plugin()};
-  for (const char *name : {"libnvrtc.so.13", "libnvrtc.so.12"})
-    for (const std::string &folder : folders)
-      if (void *library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL))
-        return library;
+  const int how = RTLD_LAZY | RTLD_LOCAL;
+  if (!library_path().empty())
+    if (void *library = dlopen(library_path().c_str(), how)) return library;
+  for (const char *name : library_names)
+    if (void *library = dlopen(name, how)) return library;
   library_error = "libnvrtc.so.13 (or 12) was not found (looked in the loader's path, "
                   "$CUDA_HOME/lib64, /usr/local/cuda/lib64 and beside the plugin)";
   return nullptr;
@@ -145,7 +167,8 @@ bool load_driver() {
 }
 
 const char *unavailable() {
-  return load_library() && load_driver() ? nullptr : library_error.c_str();
+  const bool found = !library_path().empty() || load_library();
+  return found && load_driver() ? nullptr : library_error.c_str();
 }
 
 // The driver's numbers of errors are the runtime's.
@@ -223,12 +246,20 @@ std::vector<std::string> all_options(const device_limits &limits,
   return all;
 }
 
+std::string compiler_identity() {
+  struct stat info;
+  int major = 0, minor = 0;
+  if (stat(library_path().c_str(), &info) == 0)
+    return library_path() + " " + std::to_string(info.st_size) + " " +
+           std::to_string(info.st_mtime);
+  if (load_library()) rtc.nvrtcVersion(&major, &minor);
+  return "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
+}
+
 std::string key_of(const std::string &name, const std::string &source,
                    const std::vector<std::string> &all, const char *const *options,
                    int n) {
-  int major = 0, minor = 0;
-  rtc.nvrtcVersion(&major, &minor);
-  std::string key = "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
+  std::string key = compiler_identity();
   for (const std::string &option : all) key += "\n" + option;
   return key + "\n" + fixed_width + limits + name + "\n" +
          std::to_string(source.size()) + "\n" + source +
@@ -253,6 +284,7 @@ mt_status rtc_fail(int result, const std::string &name) {
 mt_status compile_source(const std::string &name, const std::string &source,
                          const std::vector<std::string> &all, std::string *code,
                          std::string *log) {
+  if (!load_library()) return cuda_fail_text(MT_EDEVICE, "%s", library_error.c_str());
   rtc_program program;
   std::vector<const char *> words;
   for (const std::string &option : all) words.push_back(option.c_str());

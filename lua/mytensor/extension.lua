@@ -5,7 +5,6 @@ local mt = require "mytensor"
 local compiler = require "mytensor.compiler"
 
 local extension = {}
-local API_VERSION = mt.info().api_version
 
 -- ---- options ------------------------------------------------------------------------
 
@@ -83,7 +82,7 @@ end
 
 -- All that the result depends on but the headers that the sources include.
 local function key_of(b)
-  return mt._hash(b.name, tostring(API_VERSION), compiler.headers_hash(),
+  return mt._hash(b.name, compiler.headers_hash(), -- and so MT_API_VERSION
     table.concat(b.identity, "\n"), table.concat(b.sources, "\n"),
     table.concat(b.flags, "\n"), table.concat(b.cuda_flags, "\n"),
     table.concat(b.link_flags, "\n"), table.concat(b.architecture, "\n"),

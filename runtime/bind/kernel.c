@@ -8,6 +8,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/cuda_graph.h"
 #include "runtime/core/plan.h"
 #include "runtime/core/toolchain.h"
 
@@ -415,6 +416,10 @@ static int kernel_call(lua_State *L) {
   if (!has_grid) set_grid(L, k, a.elements, &shape);
   if (!a.any_tensor && mt_backend_of(a.device) == NULL) return mtl_raise(L, k->name);
   mt_function *const f = function_on(L, k, a.device);
+  if (ctx->graph != NULL &&
+      mt_graph_admit(ctx, k->name, k->nparams, a.tensor, 0, NULL) != MT_OK) {
+    return mtl_raise(L, k->name);
+  }
   mt_note_streams(ctx, k->nparams, a.tensor, 0, NULL);
   const mt_status status = mt_toolchain_of(a.device)->launch(
       f, a.device.index, ctx->stream[a.device.index], &shape, a.at);

@@ -33,6 +33,9 @@ for folder in /usr/include/lua5.4 /usr/local/include/lua5.4; do
     cp "$folder"/*.h "$to/include/lua5.4/"
   fi
 done
+for header in /usr/include/*/lua5.4-deb-multiarch.h; do
+  if [ -e "$header" ]; then cp "$header" "$to/include/lua5.4/"; fi
+done
 cat > "$to/run-specs" <<'END'
 #!/bin/sh
 # run-specs [what ...]: the specs, inside the host beside this file.
