@@ -1,0 +1,126 @@
+-- spec/kernel_signature_spec.lua: what mt.cuda.kernel reads out of CUDA source and its
+-- options, and the lines of messages: all that needs no GPU.
+
+local mt = require "mytensor"
+local reader = require "mytensor.kernel"
+
+local function fails(pattern, fn, ...)
+  local ok, err = pcall(fn, ...)
+  assert.is_false(ok, "no error, expected " .. pattern)
+  assert.truthy(tostring(err):find(pattern), tostring(err))
+end
+
+-- Each parameter as a word: const float32*, uint8, float32x4*.
+local function signature(source, options)
+  options = options or {}
+  options.source = source
+  local words = {}
+  for i, p in ipairs(reader.describe(options).params) do
+    words[i] = (p.constant and "const " or "") .. (p.unsigned and "u" or "") .. p.type
+      .. (p.width > 1 and "x" .. p.width or "") .. (p.pointer and "*" or "")
+  end
+  return table.concat(words, ", ")
+end
+
+describe("a kernel's signature", function()
+  it("is read from the source", function()
+    assert.equal("const float32*, float32*, int32", signature [[
+      extern "C" __global__ void add(const float *x, float *y, int n) {}]])
+    assert.equal("", signature "__global__ void f() {}")
+    assert.equal("", signature "__global__ void f(void) {}")
+  end)
+
+  it("knows the numbers of C and CUDA", function()
+    assert.equal("bool, int8, int8, uint8, int16, uint16, int32, uint32, uint32, "
+      .. "int64, int64, uint64, uint64, int64, float32, float64, float16, bfloat16", (
+      signature [[
+      __global__ void f(bool a, char b, signed char c, unsigned char d, short e,
+        unsigned short f, int g, unsigned h, unsigned int i, long j, long long k,
+        unsigned long long l, size_t m, int64_t n, float o, double p, half q,
+        __nv_bfloat16 r) {}]]:gsub("\n", " ")):gsub("uuint8", "uint8"))
+    assert.equal("float32x4*, const float16x2*, int32x3*", signature [[
+      __global__ void f(float4 *a, const __half2 *b, int3 *c) {}]])
+    assert.equal("uint8*, const void*, const bool*", signature
+      "__global__ void f(uint8_t *a, const void *b, bool const *c) {}")
+  end)
+
+  it("looks through comments, attributes, other kernels and names of types", function()
+    local source = [[
+      // __global__ void f(double no)
+      #define REAL float
+      typedef unsigned char byte; /* typedef int byte; */
+      using index_t = long long;
+      const char *text = "__global__ void f(bool no)";
+      template <class T> __device__ T twice(T x) { return x + x; }
+      __global__ void g(int a) {}
+      static __launch_bounds__(256) __global__ void f(
+          const REAL *__restrict__ x, // __restrict__ is no name
+          byte *const m, index_t n = 1, NUMBER z[]) {}]]
+    local options = { name = "f", options = { "-DNUMBER=double" } }
+    assert.equal("const float32*, uint8*, int64, float64*", signature(source, options))
+    assert.equal("int32", signature(source, { name = "g" }))
+    local made = reader.describe { source = source, name = "f",
+      options = { "-DNUMBER=double" } }.source
+    assert.truthy(made:find('\n      extern "C" +__launch_bounds__%(256%) __global__'))
+    assert.equal(select(2, source:gsub("\n", "")), (select(2, made:gsub("\n", ""))))
+  end)
+
+  it("can be told", function()
+    assert.equal("const float32*, int32", signature("MAKE_KERNEL(f)", { name = "f",
+      signature = "const float *x, int n" }))
+    assert.equal("float64*", signature("__global__ void f(scalar_t *x) {}",
+      { signature = "double *x" }))
+  end)
+
+  it("that cannot be called is an error", function()
+    for source, message in pairs {
+      ["int x;"] = "it has no __global__ function",
+      ["__global__ void f() {} __global__ void g() {}"] = "there are: f, g",
+      ["template <class T> __global__ void f(int n) {}"] = "f is a template",
+      ["__global__ void f(int a, matrix b) {}"] = "f: parameter 2, 'matrix b': unknown "
+        .. "type 'matrix'",
+      ["__global__ void f(float **x) {}"] = "parameter 1, 'float %*%*x': pointers to "
+        .. "pointers",
+      ["__global__ void f(float &x) {}"] = "only plain types",
+      ["__global__ void f(std::array<int, 3> x) {}"] = "only plain types",
+      ["__global__ void f(float4 x) {}"] = "only numbers and pointers",
+      ["__global__ void f(void x) {}"] = "only numbers and pointers",
+      ["__global__ void f(long double x) {}"] = "unknown type",
+    } do
+      fails("mt%.cuda%.kernel: .*" .. message, reader.describe, { source = source })
+    end
+    fails("no kernel 'h'; there are: f", reader.describe,
+      { source = "__global__ void f() {}", name = "h" })
+  end)
+end)
+
+describe("the options of mt.cuda.kernel", function()
+  it("are checked", function()
+    local source = "__global__ void f() {}"
+    fails("table with source expected, got nil",
+      function() mt.cuda.kernel() end)
+    fails("source = %[%[...%]%] is missing", mt.cuda.kernel, {})
+    fails("unknown option 'blocks'", mt.cuda.kernel, { source = source, blocks = 1 })
+    fails("source: string expected, got number", mt.cuda.kernel, { source = 1 })
+    fails("grid: number, list of up to three, or function expected, got string",
+      mt.cuda.kernel, { source = source, grid = "1" })
+    fails("options%[1%]: string expected", mt.cuda.kernel, { source = source,
+      options = { 1 } })
+    fails("zero byte", mt.cuda.kernel, { source = "\0" })
+  end)
+
+  it("lead to a GPU", function()
+    if mt.cuda.is_available() then pending "there is a GPU" end
+    fails("^spec/kernel_signature_spec%.lua:%d+: mt%.cuda%.kernel: no device cuda:0: ", function()
+      mt.cuda.kernel { source = "__global__ void f() {}" }
+    end)
+  end)
+end)
+
+it("messages of the compiler get the lines of the script", function()
+  local log = "k.cu(3): error: no\n  int x\n      ^\nk.cu(12): warning: odd\n"
+    .. "/a/k.cu(3): error: else\n"
+  assert.equal("s.lua:13: error: no\n  int x\n      ^\ns.lua:22: warning: odd\n"
+    .. "/a/k.cu(3): error: else", reader.with_lines(log, "k.cu", "s.lua", 10))
+  assert.equal("k.cu:3: error: no", reader.with_lines("k.cu(3): error: no", "k.cu"))
+end)
