@@ -111,7 +111,7 @@ describe("the options of mt.cuda.kernel", function()
 
   it("lead to a GPU", function()
     if mt.cuda.is_available() then pending "there is a GPU" end
-    fails("^spec/kernel_signature_spec%.lua:%d+: mt%.cuda%.kernel: no device cuda:0: ", function()
+    fails("^spec/kernel_signature_spec%.lua:%d+: mt%.cuda%.kernel: no device", function()
       mt.cuda.kernel { source = "__global__ void f() {}" }
     end)
   end)
