@@ -1,5 +1,5 @@
 -- examples/fuse.lua: operators of your own, from a formula and from a Lua function:
--- SwiGLU, and layer normalisation with its scale, shift and activation, one kernel each.
+-- SwiGLU, and layer normalisation with scale, shift and activation, one kernel each.
 -- Usage: mtlua [--device cuda] examples/fuse.lua
 
 local mt = require "mytensor"
