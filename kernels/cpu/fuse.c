@@ -6,8 +6,8 @@
 #include "kernels/cpu/stream.h"
 
 #define LEAST_BLOCK 256    /* elements */
-#define MOST_BLOCK  2048   /* elements */
-#define BLOCK_BYTES 65536  /* of all registers together */
+#define MOST_BLOCK  1024   /* elements */
+#define BLOCK_BYTES 32768  /* of all registers together */
 #define ROW_BYTES   524288 /* the same, of rows that are not cut */
 #define AHEAD       2      /* blocks, of what is fetched while another is written */
 
@@ -273,6 +273,12 @@ static bool open_worker(worker *w, job *j) {
   w->at = (char **)((char *)w->cell + cells);
   for (int i = 0; i < c->nnumbers; i++)
     set_slot(j, w->slot + c->number[i].slot * MT_SLOT_BYTES, c->number[i].value);
+  for (int i = 0; i < c->nfilled; i++) {
+    const int r = c->nregisters - c->nfilled + i;
+    w->at[r] = w->home + r * j->block * c->width;
+    mt_cpu_pack(j->block, c->width, w->slot + c->filled[i] * MT_SLOT_BYTES, 0,
+                w->at[r]);
+  }
   return true;
 }
 

@@ -116,9 +116,21 @@ static int slot_of(maker *m, int i, int form) {
 
 /* ---- registers ---- */
 
+/* Numbers are spread once for all blocks: their registers are -2, -3, ..., and the last
+** ones in the end. */
+static int number_register(maker *m, int i) {
+  mt_fuse_code *const c = m->code;
+  const int slot = slot_of(m, i, NUMBERS);
+  int k = 0;
+  while (k < c->nfilled && c->filled[k] != slot) k++;
+  if (k == c->nfilled) c->filled[c->nfilled++] = slot;
+  return -2 - k;
+}
+
 static int register_of(maker *m, int i, int form) {
   int *const r = &m->reg[form][i];
   if (*r >= 0) return *r;
+  if (node_of(m, i)->kind == MT_FUSE_NUMBER) return number_register(m, i);
   if (is_slot(m, i)) {
     const int slot = slot_of(m, i, form);
     mt_step *const step = add(m, MT_STEP_SPREAD);
@@ -220,6 +232,11 @@ static void store(maker *m, int k) {
 
 /* ---- sharing registers ---- */
 
+static int register_arguments(const mt_step *s) {
+  if (s->kind == MT_STEP_ROW) return s->nargs;
+  return s->kind == MT_STEP_FOLD || s->kind == MT_STEP_STORE ? 1 : 0;
+}
+
 /* Registers whose values have been used for the last time serve again. */
 static bool share_registers(maker *m) {
   const mt_steps *const l = m->list;
@@ -231,21 +248,18 @@ static bool share_registers(maker *m) {
   for (int r = 0; r < n; r++) last[r] = place[r] = -1;
   for (int i = 0; i < l->n; i++) {
     const mt_step *const s = &l->step[i];
-    if (s->kind == MT_STEP_ROW)
-      for (int a = 0; a < s->nargs; a++) last[s->arg[a]] = i;
-    if (s->kind == MT_STEP_FOLD || s->kind == MT_STEP_STORE) last[s->arg[0]] = i;
+    for (int a = 0; a < register_arguments(s); a++)
+      if (s->arg[a] >= 0) last[s->arg[a]] = i;
   }
   for (int i = 0; i < l->n; i++) {
     mt_step *const s = &l->step[i];
-    const int nargs = s->kind == MT_STEP_ROW                                ? s->nargs
-                      : s->kind == MT_STEP_FOLD || s->kind == MT_STEP_STORE ? 1
-                                                                            : 0;
     const bool makes =
         s->kind == MT_STEP_ROW || s->kind == MT_STEP_LOAD || s->kind == MT_STEP_SPREAD;
     const int to = s->to;
     if (makes) place[to] = nspare > 0 ? spare[--nspare] : used++;
-    for (int a = 0; a < nargs; a++) {
+    for (int a = 0; a < register_arguments(s); a++) {
       const int r = s->arg[a];
+      if (r < 0) continue; /* a number's */
       s->arg[a] = place[r];
       if (last[r] == i) {
         spare[nspare++] = place[r];
@@ -349,6 +363,19 @@ static void make_levels(maker *m) {
   free(need);
 }
 
+/* Numbers' registers come behind the others. */
+static void place_numbers(mt_fuse_code *c) {
+  for (int k = -1; k < c->levels; k++) {
+    mt_steps *const l = k < 0 ? &c->whole : &c->blocks[k];
+    for (int i = 0; i < l->n; i++) {
+      mt_step *const s = &l->step[i];
+      for (int a = 0; a < register_arguments(s); a++)
+        if (s->arg[a] < 0) s->arg[a] = c->nregisters - 2 - s->arg[a];
+    }
+  }
+  c->nregisters += c->nfilled;
+}
+
 /* ---- whole programs ---- */
 
 void mt_cpu_fuse_release(mt_fuse_code *c) {
@@ -361,6 +388,7 @@ void mt_cpu_fuse_release(mt_fuse_code *c) {
   free(c->blocks);
   free(c->whole.step);
   free(c->number);
+  free(c->filled);
   free(c);
 }
 
@@ -373,7 +401,8 @@ mt_fuse_code *mt_cpu_fuse_prepare(const mt_fuse_program *program, mt_dtype dtype
   c->compute = dtype;
   c->width = (int)mt_cpu_size(dtype);
   c->number = malloc(n * sizeof *c->number);
-  maker m = {.code = c, .failed = !room || !c->number};
+  c->filled = malloc(n * sizeof *c->filled);
+  maker m = {.code = c, .failed = !room || !c->number || !c->filled};
   if (!m.failed) {
     for (size_t i = 0; i < 5 * n; i++) room[i] = -1;
     m.slot[0] = room, m.slot[1] = room + n;
@@ -384,6 +413,7 @@ mt_fuse_code *mt_cpu_fuse_prepare(const mt_fuse_program *program, mt_dtype dtype
     }
     make_whole(&m);
     if (program->reduces && !m.failed) make_levels(&m);
+    if (!m.failed) place_numbers(c);
   }
   free(room);
   if (!m.failed) return c;

@@ -50,7 +50,9 @@ struct mt_fuse_code {
   int nregisters, nslots, nfolds;
   int nnumbers;
   mt_number_slot *number; /* slots that never change */
-  mt_steps whole;         /* a block that is all there is of a row, or no rows */
+  int nfilled;
+  int *filled;    /* their slots: the last registers, which hold numbers */
+  mt_steps whole; /* a block that is all there is of a row, or no rows */
   /* Long rows, by levels: slots, then blocks of the row. */
   int levels;
   mt_steps *slots, *blocks;
