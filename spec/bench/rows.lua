@@ -266,6 +266,43 @@ rows.layernorm = matrix(function(x, m)
   return function() return mt.no_grad(layer, x) end
 end, on_gpu and LENGTH // 1024 or 8192, 1024)
 
+-- ---- fused operators ----------------------------------------------------------------
+local CHAIN = "silu(x * 1.5 + 0.25) * tanh(x) - x" -- six operations
+rows.fuse_chain = vector(function(x)
+  local f = mt.fuse("x", CHAIN)
+  return function() return f(x) end
+end)
+rows.fuse_chain_compiled = rows.fuse_chain -- beside torch.compile
+function rows.fuse_chain_small()
+  local f, x = mt.fuse("x", CHAIN), mt.rand(1024)
+  return function() return f(x) end
+end
+enqueued.fuse_chain_small = 300
+rows.fuse_chain_fwdbwd = vector(function(x)
+  local f, dy = mt.fuse("x", CHAIN), mt.ones_like(x)
+  x:requires_grad_()
+  return function() return mt.grad({ f(x) }, { x }, { grad_outputs = { dy } }) end
+end)
+rows.fuse_norm = matrix(function(x, m)
+  local f = mt.fuse("x, w, b",
+    "gelu((x - mean(x, -1, true)) * rsqrt(var(x, -1, 0, true) + 1e-5) * w + b)")
+  local w, b = mt.rand(m), mt.rand(m)
+  return function() return f(x, w, b) end
+end, on_gpu and LENGTH // 1024 or 8192, 1024)
+-- A formula that was never compiled before, and one that was.
+local fresh = math.floor(mt._clock() * 1e6)
+function rows.fuse_first()
+  local x = mt.rand(1024)
+  return function()
+    fresh = fresh + 1
+    return mt.fuse("x", CHAIN .. " + " .. fresh)(x)
+  end
+end
+function rows.fuse_again()
+  local x = mt.rand(1024)
+  return function() return mt.fuse("x", CHAIN)(x) end
+end
+
 function rows.permute_nchw_nhwc()
   local x = mt.rand(256, 64, 128, 128)
   return function() return x:permute(1, 3, 4, 2):contiguous() end

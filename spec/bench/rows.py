@@ -236,6 +236,33 @@ on("add_column", [MATRIX, (SIDE, 1)], lambda x, c: lambda: x + c)
 THOUSAND = (LENGTH // 1024 if on_gpu else 8192, 1024)
 on("softmax_1024", [THOUSAND], lambda x: lambda: x.softmax(1))
 on("softmax_32768", [(8192, 32768)], lambda x: lambda: x.softmax(1))
+
+
+# ---- fused operators: PyTorch's separate ones, and torch.compile ----------------------
+def chain(x):
+    return F.silu(x * 1.5 + 0.25) * torch.tanh(x) - x
+
+
+def compiled_chain():
+    x, f = rand(*VECTOR), torch.compile(chain)
+    return lambda: f(x)
+
+
+def chain_fwdbwd():
+    x = rand(*VECTOR).requires_grad_()
+    dy = torch.ones_like(x)
+    return lambda: torch.autograd.grad(chain(x), x, dy)
+
+
+on("fuse_chain", [VECTOR], lambda x: lambda: chain(x))
+rows["fuse_chain_compiled"] = compiled_chain
+on("fuse_chain_small", [(1024,)], lambda x: lambda: chain(x))
+enqueued["fuse_chain_small"] = 300
+rows["fuse_chain_fwdbwd"] = chain_fwdbwd
+on("fuse_norm", [THOUSAND, (1024,), (1024,)],
+   lambda x, w, b: lambda: F.gelu(F.layer_norm(x, (1024,), w, b)))
+
+# ---- rows of a matrix -----------------------------------------------------------------
 on("layernorm", [THOUSAND, (1024,), (1024,)],
    lambda x, w, b: lambda: F.layer_norm(x, (1024,), w, b))
 on("permute_nchw_nhwc", [(256, 64, 128, 128)],

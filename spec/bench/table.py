@@ -92,6 +92,8 @@ def cpu_rows():
         memory("max_dim1", N, 4, 0.8), memory("transpose", N, 8, 0.6, 5.0),
         memory("add_row", N, 8), memory("fill", N, 4), memory("cumsum_dim1", N, 8),
         memory("fmod", N, 12), memory("randperm", 1 << 20, 8),
+        memory("fuse_chain", N, 8), memory("fuse_norm", M, 8),
+        row("fuse_chain_small", 1, "ns"), row("fuse_again", 1, "ns"),
         images("cnn_train_64", 3 * CNN - CNN_FIRST, 1.5, 3778),
         images("cnn_infer_64", CNN, 1.5, 9117),
         images("mlp_train_64", 3 * MLP - MLP_FIRST, 1.3, 69150),
@@ -118,6 +120,11 @@ def cuda_rows():
         ("add_column", 2), ("softmax_1024", 2), ("layernorm", 2), ("softmax_32768", 2),
         ("randn", 1), ("uniform", 1), ("fill", 1), ("cumsum_dim1", 2),
         ("embedding", 0.5))]
+    rows += [memory("fuse_chain", 2)._replace(faster=4),
+             memory("fuse_chain_compiled", 2), row("fuse_chain_fwdbwd", 1, "us"),
+             memory("fuse_norm", 2), row("fuse_chain_small", 1, "us"),
+             row("fuse_first", 1, "us", at_most=100e-3),
+             row("fuse_again", 1, "us", at_most=1e-3)]
     logits = 8192 * 50304 * 4 / (1 << 30)
     rows += [memory("xent", logits), memory("xent_fwdbwd", 3 * logits)]
     for n in (1024, 4096, 8192):
