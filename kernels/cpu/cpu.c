@@ -27,6 +27,17 @@ int mt_cpu_level_find(void) {
   return level;
 }
 
+bool mt_cpu_has_bf16(void) {
+  static int known = -1; /* the same whoever finds it out */
+  int has = __atomic_load_n(&known, __ATOMIC_RELAXED);
+  if (has >= 0) return has;
+  const char *wanted = getenv("MYTENSOR_ISA");
+  has = mt_cpu_level() == 2 && __builtin_cpu_supports("avx512bf16") &&
+        !(wanted != NULL && strcmp(wanted, "v4") == 0);
+  __atomic_store_n(&known, has, __ATOMIC_RELAXED);
+  return has;
+}
+
 /* ---- single elements ------------------------------------------------------------- */
 #define LOAD_CASE(dtype, T, suffix) \
   case dtype: {                     \

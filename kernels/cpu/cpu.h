@@ -28,11 +28,15 @@
 
 extern int mt_cpu_level_cached; /* -1: not looked up yet */
 int mt_cpu_level_find(void);
-/* 0: x86-64, 1: -v3 (AVX2), 2: -v4 (AVX-512). MYTENSOR_ISA=v1|v3|v4 lowers it. */
+/* 0: x86-64, 1: -v3 (AVX2), 2: -v4 (AVX-512). MYTENSOR_ISA=v1|v3|v4 lowers it; v4 leaves
+** out what mt_cpu_has_bf16 tells of. */
 static inline int mt_cpu_level(void) {
   const int level = __atomic_load_n(&mt_cpu_level_cached, __ATOMIC_RELAXED);
   return level >= 0 ? level : mt_cpu_level_find();
 }
+
+/* Products of pairs of bfloat16, beside level 2. */
+bool mt_cpu_has_bf16(void);
 
 /* ---- element types ------------------------------------------------------------------
 ** MT_EACH_*(X): X(dtype, C type, suffix) for each. bool is a byte of 0 or 1. */

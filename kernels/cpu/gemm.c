@@ -4,8 +4,18 @@
 #include "kernels/cpu/tables.h"
 
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype) {
-  const mt_gemm_pair *pair = MT_ISA_PICK(mt_gemm);
-  return dtype == MT_F64 ? &pair->f64 : &pair->f32;
+  if (dtype == MT_BF16 && mt_cpu_has_bf16()) return &mt_gemm_pairs;
+  return mt_gemm_floats_of(dtype);
+}
+
+const mt_gemm_isa *mt_gemm_floats_of(mt_dtype dtype) {
+  const mt_gemm_set *set = MT_ISA_PICK(mt_gemm);
+  switch (dtype) {
+  case MT_F64: return &set->f64;
+  case MT_F16: return &set->f16;
+  case MT_BF16: return &set->bf16;
+  default: return &set->f32;
+  }
 }
 
 /* The activation over m x n of c, which is in a cache still, by the op's own row. */
@@ -116,30 +126,21 @@ static bool is_thin(const mt_gemm *g) {
          (g->m <= 3 && g->bcs != 1 && g->brs == 1);
 }
 
-/* `n` in equal parts of at most `most`, which are multiples of `unit`. */
-static int64_t equal_parts(int64_t n, int64_t most, int64_t unit) {
-  const int64_t parts = (n + most - 1) / most;
-  return mt_round_up((n + parts - 1) / parts, unit);
-}
-
 /* As many tiles as threads, or fewer: those that the slowest thread is done with first.
 ** Beside a tile's area, its edges count: they are what is packed. */
-static void cut_tiles(const mt_gemm *g, int threads, plan *t) {
-  const int64_t mr = t->isa->mr, nr = t->isa->nr;
+void mt_gemm_cut(const mt_gemm *g, const mt_gemm_isa *isa, int threads,
+                 int64_t *rows /* [out] */, int64_t *columns /* [out] */) {
   const int64_t team = mt_min(threads, (int64_t)(mt_gemm_work(g) / MT_GEMM_GRAIN));
   double least = 0;
   for (int64_t down = 1; down == 1 || down <= team; down++) {
     const int64_t across = team > down ? team / down : 1;
-    const int64_t rows = mt_round_up((g->m + down - 1) / down, mr);
-    const int64_t columns = mt_round_up((g->n + across - 1) / across, nr);
-    const double cost =
-        (double)rows * (double)columns + 8 * ((double)rows + (double)columns);
+    const int64_t high = mt_round_up((g->m + down - 1) / down, isa->mr);
+    const int64_t wide = mt_round_up((g->n + across - 1) / across, isa->nr);
+    const double cost = (double)high * (double)wide + 8 * ((double)high + (double)wide);
     if (down > 1 && cost >= least) continue;
     least = cost;
-    t->rows = rows, t->columns = columns;
+    *rows = high, *columns = wide;
   }
-  t->down = (g->m + t->rows - 1) / t->rows;
-  t->across = (g->n + t->columns - 1) / t->columns;
 }
 
 /* Do the lines of kc rows, `stride` elements apart, stay in the first-level cache while
@@ -162,16 +163,18 @@ static bool spreads(int64_t stride, int64_t kc, int64_t size) {
 static plan make_plan(const mt_gemm *g, int threads) {
   plan t = {.isa = mt_gemm_of(g->dtype), .size = mt_cpu_size(g->dtype)};
   const int64_t mr = t.isa->mr, nr = t.isa->nr;
-  cut_tiles(g, threads, &t);
+  mt_gemm_cut(g, t.isa, threads, &t.rows, &t.columns);
+  t.down = (g->m + t.rows - 1) / t.rows;
+  t.across = (g->n + t.columns - 1) / t.columns;
   const int64_t deepest = mt_max(PANEL_B / (nr * t.size), 256);
-  t.kc = equal_parts(g->k, mt_min(deepest, 384), 8);
-  t.mc = equal_parts(t.rows, mt_round_up(BLOCK_A / (t.kc * t.size), mr), mr);
+  t.kc = mt_equal_parts(g->k, mt_min(deepest, 384), 8);
+  t.mc = mt_equal_parts(t.rows, mt_round_up(BLOCK_A / (t.kc * t.size), mr), mr);
   t.pack_a = g->n > PACKING_PAYS ||
              (g->acs != 1 && (g->ars != 1 || !spreads(g->acs, t.kc, t.size)));
   t.pack_b = g->m > PACKING_PAYS || g->bcs != 1 || !spreads(g->brs, t.kc, t.size);
   /* where one block has all rows, panels of B are packed right before their only use */
   const int64_t widest = t.rows <= t.mc && t.pack_b ? nr : BLOCK_B / (t.kc * t.size);
-  t.nc = equal_parts(t.columns, mt_round_up(widest, nr), nr);
+  t.nc = mt_equal_parts(t.columns, mt_round_up(widest, nr), nr);
   if (t.pack_a) t.bytes_a = mt_round_up(t.mc * t.kc * t.size + MT_GEMM_SLACK, 64);
   /* the last columns, if they don't fill a panel, are packed in any case */
   t.bytes_b = mt_round_up((t.pack_b ? t.nc : nr) * t.kc * t.size, 64);
@@ -179,6 +182,7 @@ static plan make_plan(const mt_gemm *g, int threads) {
 }
 
 size_t mt_gemm_scratch(const mt_gemm *g, int threads) {
+  if (mt_cpu_is_half(g->dtype)) return mt_gemm_half_scratch(g, threads);
   if (is_thin(g)) return 0;
   const plan t = make_plan(g, threads);
   return (size_t)(t.down * t.across * (t.bytes_a + t.bytes_b));
@@ -256,6 +260,10 @@ static void run_tile(const mt_gemm *g, const plan *t, int64_t tile, char *pa) {
 
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads) {
   if (g->m == 0 || g->n == 0) return;
+  if (mt_cpu_is_half(g->dtype)) {
+    mt_gemm_half_run(g, scratch, threads);
+    return;
+  }
   if (is_thin(g)) {
     thin(g, mt_gemm_of(g->dtype), threads);
     return;

@@ -59,10 +59,12 @@ typedef struct mt_direct {
 } mt_direct;
 
 /* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each
-** k x mr; packed B: panels of nr columns, each k x nr, on 64 bytes; the last panel is
-** filled with zeros. */
+** k x mr; packed B: panels of nr columns, each k x nr, on 64 bytes; what fills the last
+** panel has no meaning. Panels of half types are of float32, as are c, y and bias;
+** with depth 2 they are of pairs of bfloat16, adjacent in k, and for blocks k counts
+** pairs. */
 typedef struct mt_gemm_isa {
-  int mr, nr;
+  int mr, nr, depth;
   /* pack an m x k block, element (i, p) at a[i * rs + p * cs] */
   void (*pack_a)(int64_t m, int64_t k, const void *a, int64_t rs, int64_t cs,
                  void *dst);
@@ -90,13 +92,17 @@ typedef struct mt_gemm_isa {
   void (*direct_rows)(const mt_direct *g);
 } mt_gemm_isa;
 
-typedef struct mt_gemm_pair {
-  mt_gemm_isa f32, f64;
-} mt_gemm_pair;
-MT_ISA_DECLARE(const mt_gemm_pair, mt_gemm); /* rows_gemm.c */
+typedef struct mt_gemm_set {
+  mt_gemm_isa f32, f64, f16, bf16;
+} mt_gemm_set;
+MT_ISA_DECLARE(const mt_gemm_set, mt_gemm); /* rows_gemm.c */
 
-/* Those that this processor runs best. dtype is float32 or float64. */
+/* Those that this processor runs best; of bfloat16 they may have depth 2, and then only
+** mr, nr, pack_a, pack_b, pack_windows and block. */
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype);
+/* The same with depth 1. */
+const mt_gemm_isa *mt_gemm_floats_of(mt_dtype dtype);
+extern const mt_gemm_isa mt_gemm_pairs; /* needs mt_cpu_has_bf16 */
 
 /* What is made of each element of c in the end; in the order of linear's attribute. */
 typedef enum mt_activation { MT_LINEAR, MT_RELU, MT_GELU } mt_activation;
@@ -119,6 +125,19 @@ typedef struct mt_gemm {
 size_t mt_gemm_scratch(const mt_gemm *g, int threads);
 /* The result does not depend on threads. scratch is 64-byte aligned. */
 void mt_gemm_run(const mt_gemm *g, void *scratch, int threads);
+
+/* How many rows and columns a thread's tile of c has, whole panels. */
+void mt_gemm_cut(const mt_gemm *g, const mt_gemm_isa *isa, int threads,
+                 int64_t *rows /* [out] */, int64_t *columns /* [out] */);
+/* The same of half types. */
+size_t mt_gemm_half_scratch(const mt_gemm *g, int threads);
+void mt_gemm_half_run(const mt_gemm *g, void *scratch, int threads);
+
+/* `n` in equal parts of at most `most`, which are multiples of `unit`. */
+static inline int64_t mt_equal_parts(int64_t n, int64_t most, int64_t unit) {
+  const int64_t parts = (n + most - 1) / most, part = (n + parts - 1) / parts;
+  return (part + unit - 1) / unit * unit;
+}
 
 /* A convolution with stride 1; weights may lie in any order. Element (k, c, i, j) of group g's is at w[g * wg + k * wk + c * wc + i * wi + j]
 ** or, with flip, at the same place of the window turned by 180 degrees. */

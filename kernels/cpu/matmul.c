@@ -220,6 +220,23 @@ static bool is_small(const mt_call *call) {
 SMALL_PRODUCT(float, f32)
 SMALL_PRODUCT(double, f64)
 
+static void small_product_half(const mt_view *a, const mt_view *b, const mt_view *c) {
+  const uint16_t *x = (const uint16_t *)a->data, *y = (const uint16_t *)b->data;
+  const bool brain = c->dtype == MT_BF16;
+  for (int64_t i = 0; i < c->shape[0]; i++)
+    for (int64_t j = 0; j < c->shape[1]; j++) {
+      float sum = 0;
+      for (int64_t k = 0; k < a->shape[1]; k++) {
+        const uint16_t u = x[i * a->stride[0] + k * a->stride[1]];
+        const uint16_t v = y[k * b->stride[0] + j * b->stride[1]];
+        sum += brain ? mt_bf16_to_f32(u) * mt_bf16_to_f32(v)
+                     : mt_f16_to_f32(u) * mt_f16_to_f32(v);
+      }
+      ((uint16_t *)c->data)[i * c->shape[1] + j] =
+          brain ? mt_f32_to_bf16(sum) : mt_f32_to_f16(sum);
+    }
+}
+
 static size_t matmul_scratch(const mt_call *call) {
   if (is_small(call)) return 0;
   const batch t = plan_matmul(call);
@@ -228,9 +245,10 @@ static size_t matmul_scratch(const mt_call *call) {
 
 static mt_status matmul_kernel(const mt_call *call) {
   if (is_small(call)) {
-    const bool wide = call->in[0]->dtype == MT_F64;
-    (wide ? small_product_f64 : small_product_f32)(call->in[0], call->in[1],
-                                                   call->out[0]);
+    const mt_dtype d = call->in[0]->dtype;
+    (d == MT_F64   ? small_product_f64
+     : d == MT_F32 ? small_product_f32
+                   : small_product_half)(call->in[0], call->in[1], call->out[0]);
     return MT_OK;
   }
   const batch t = plan_matmul(call);
@@ -239,7 +257,7 @@ static mt_status matmul_kernel(const mt_call *call) {
 
 const mt_entry mt_cpu_matmul = {.run = matmul_kernel,
                                 .scratch = matmul_scratch,
-                                .dtypes = MT_FLOAT32_64 | MT_INT_MASK};
+                                .dtypes = MT_FLOAT_MASK | MT_INT_MASK};
 
 /* f(x w^T + b) */
 static batch plan_linear(const mt_call *call) {
@@ -265,7 +283,7 @@ static mt_status linear_kernel(const mt_call *call) {
 
 const mt_entry mt_cpu_linear = {.run = linear_kernel,
                                 .scratch = linear_scratch,
-                                .dtypes = MT_FLOAT32_64,
+                                .dtypes = MT_FLOAT_MASK,
                                 .contiguous = 1u << 2};
 
 /* ---- gradients of linear to its parameters ---- */
@@ -307,10 +325,20 @@ typedef struct sums {
 static void sum_range(void *context, int64_t lo, int64_t hi) {
   const sums *s = context;
   const mt_gemm *g = s->g;
-  const int64_t size = mt_cpu_size(g->dtype), from = lo * SUM_COLUMNS;
-  mt_gemm_of(g->dtype)->column_sums(g->k, mt_min(hi * SUM_COLUMNS, g->m) - from,
-                                    (const char *)g->a + from * size, g->acs,
-                                    s->db + from * size);
+  const int64_t size = mt_cpu_size(g->dtype);
+  const mt_gemm_isa *isa = mt_gemm_floats_of(g->dtype);
+  if (!mt_cpu_is_half(g->dtype)) {
+    const int64_t from = lo * SUM_COLUMNS;
+    isa->column_sums(g->k, mt_min(hi * SUM_COLUMNS, g->m) - from,
+                     (const char *)g->a + from * size, g->acs, s->db + from * size);
+    return;
+  }
+  for (; lo < hi; lo++) {
+    const int64_t from = lo * SUM_COLUMNS, n = mt_min(SUM_COLUMNS, g->m - from);
+    float sum[SUM_COLUMNS];
+    isa->column_sums(g->k, n, (const char *)g->a + from * size, g->acs, sum);
+    mt_cpu_store_floats(g->dtype, n, sum, s->db + from * size, size);
+  }
 }
 
 static mt_status backward_weight_kernel(const mt_call *call) {
@@ -325,5 +353,5 @@ static mt_status backward_weight_kernel(const mt_call *call) {
 
 const mt_entry mt_cpu__linear_backward_weight = {.run = backward_weight_kernel,
                                                  .scratch = backward_weight_scratch,
-                                                 .dtypes = MT_FLOAT32_64,
+                                                 .dtypes = MT_FLOAT_MASK,
                                                  .contiguous = 3};
