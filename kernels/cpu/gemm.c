@@ -182,6 +182,7 @@ static plan make_plan(const mt_gemm *g, int threads) {
 }
 
 size_t mt_gemm_scratch(const mt_gemm *g, int threads) {
+  if (g->m == 0 || g->n == 0) return 0;
   if (mt_cpu_is_half(g->dtype)) return mt_gemm_half_scratch(g, threads);
   if (is_thin(g)) return 0;
   const plan t = make_plan(g, threads);

@@ -98,7 +98,7 @@ typedef struct mt_gemm_set {
 MT_ISA_DECLARE(const mt_gemm_set, mt_gemm); /* rows_gemm.c */
 
 /* Those that this processor runs best; of bfloat16 they may have depth 2, and then only
-** mr, nr, pack_a, pack_b, pack_windows and block. */
+** mr, nr, pack_a, pack_b, pack_windows, add_windows and block. */
 const mt_gemm_isa *mt_gemm_of(mt_dtype dtype);
 /* The same with depth 1. */
 const mt_gemm_isa *mt_gemm_floats_of(mt_dtype dtype);

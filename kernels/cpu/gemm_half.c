@@ -62,7 +62,7 @@ static bool is_thin(const mt_gemm *g, thin *t /* [out] */) {
 size_t mt_gemm_half_scratch(const mt_gemm *g, int threads) {
   thin v;
   if (is_thin(g, &v))
-    return (size_t)(mt_round_up(g->k, 16) + mt_round_up(2 * v.count, 16)) * 4;
+    return (size_t)(mt_round_up(g->k, 16) + 2 * mt_round_up(v.count, 16)) * 4;
   const plan t = make_plan(g, threads);
   const int64_t own = t.words_a + t.words_b + t.words_c;
   return (size_t)(t.bias + t.down * t.across * own) * 4;

@@ -137,4 +137,5 @@ const mt_gemm_isa mt_gemm_pairs = {.mr = MR,
                                    .pack_a = pack_a_pairs,
                                    .pack_b = pack_b_pairs,
                                    .block = block_pairs,
-                                   .pack_windows = pack_windows_pairs};
+                                   .pack_windows = pack_windows_pairs,
+                                   .add_windows = add_windows_pairs};

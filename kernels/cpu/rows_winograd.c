@@ -1,6 +1,9 @@
 /* kernels/cpu/rows_winograd.c -- the transforms of Winograd's convolution, for one level
 ** of x86-64. */
 #include "kernels/cpu/winograd.h"
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
 
 /* Sums of products may be rounded once. */
 #pragma GCC optimize("fp-contract=fast")
@@ -29,7 +32,85 @@
 
 typedef float V __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
 typedef int32_t VI __attribute__((vector_size(4 * LANES)));
+typedef uint32_t VW __attribute__((vector_size(4 * LANES)));
+typedef uint16_t VS __attribute__((vector_size(2 * LANES), may_alias, aligned(2)));
 #define INLINE static inline __attribute__((always_inline))
+
+/* ---- elements of half types ---- */
+
+INLINE V load_f32(const float *p) { return *(const V *)p; }
+INLINE float one_f32(float x) { return x; }
+INLINE void store_f32(V v, float *p) { *(V *)p = v; }
+INLINE float back_f32(float x) { return x; }
+
+INLINE V load_bf16(const uint16_t *p) {
+  return (V)(__builtin_convertvector(*(const VS *)p, VW) << 16);
+}
+INLINE float one_bf16(uint16_t x) { return mt_bf16_to_f32(x); }
+INLINE void store_bf16(V v, uint16_t *p) { /* as mt_f32_to_bf16 */
+  const VW a = (VW)v, nan = (VW)(v != v);
+  const VW r = (nan & (a >> 16 | 0x40)) | (~nan & ((a + 0x7fff + (a >> 16 & 1)) >> 16));
+  *(VS *)p = __builtin_convertvector(r, VS);
+}
+INLINE uint16_t back_bf16(float x) { return mt_f32_to_bf16(x); }
+
+INLINE float one_f16(uint16_t x) { return mt_f16_to_f32(x); }
+INLINE uint16_t back_f16(float x) { return mt_f32_to_f16(x); }
+#if defined(__AVX512F__)
+INLINE V load_f16(const uint16_t *p) {
+  return (V)_mm512_cvtph_ps((__m256i) * (const VS *)p);
+}
+INLINE void store_f16(V v, uint16_t *p) {
+  *(VS *)p = (VS)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT);
+}
+#elif defined(__F16C__)
+INLINE V load_f16(const uint16_t *p) {
+  return (V)_mm256_cvtph_ps((__m128i) * (const VS *)p);
+}
+INLINE void store_f16(V v, uint16_t *p) {
+  *(VS *)p = (VS)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
+}
+#else
+INLINE V load_f16(const uint16_t *p) {
+  V v;
+  for (int i = 0; i < LANES; i++) v[i] = mt_f16_to_f32(p[i]);
+  return v;
+}
+INLINE void store_f16(V v, uint16_t *p) {
+  for (int i = 0; i < LANES; i++) p[i] = mt_f32_to_f16(v[i]);
+}
+#endif
+
+/* Rows shorter than a vector go element by element; else the last vector overlaps. */
+#define ROWS(S, sfx)                                                        \
+  static void read_row_##sfx(int64_t n, const void *x, float *to) {         \
+    const S *from = x;                                                      \
+    if (n < LANES) {                                                        \
+      for (int64_t j = 0; j < n; j++) to[j] = one_##sfx(from[j]);           \
+      return;                                                               \
+    }                                                                       \
+    for (int64_t j = 0; j < n - LANES; j += LANES)                          \
+      *(V *)(to + j) = load_##sfx(from + j);                                \
+    *(V *)(to + n - LANES) = load_##sfx(from + n - LANES);                  \
+  }                                                                         \
+  static void write_rows_##sfx(int64_t rows, int64_t n, const float *from,  \
+                               int64_t from_row, void *y, int64_t to_row) { \
+    S *to = y;                                                              \
+    for (int64_t i = 0; i < rows; i++, from += from_row, to += to_row) {    \
+      if (n < LANES) {                                                      \
+        for (int64_t j = 0; j < n; j++) to[j] = back_##sfx(from[j]);        \
+        continue;                                                           \
+      }                                                                     \
+      for (int64_t j = 0; j < n - LANES; j += LANES)                        \
+        store_##sfx(*(const V *)(from + j), to + j);                        \
+      store_##sfx(*(const V *)(from + n - LANES), to + n - LANES);          \
+    }                                                                       \
+  }
+ROWS(float, f32)
+ROWS(uint16_t, f16)
+ROWS(uint16_t, bf16)
+
+/* ---- transforms ---- */
 
 /* The points, their squares, and what the polynomials of the others are there. */
 #define A      0.625f
@@ -176,20 +257,6 @@ static void split_row(int64_t tiles, int columns, const float *row, float *to,
   for (int j = 0; j < 2; j++) *next[j] = before[j], next[j][tiles] = row[4 * tiles + j];
 }
 
-/* Rows shorter than a vector go element by element; else the last vector overlaps. */
-static void copy_rows(int64_t rows, int64_t n, const float *from, int64_t from_row,
-                      float *to, int64_t to_row) {
-  for (int64_t i = 0; i < rows; i++, from += from_row, to += to_row) {
-    if (n < LANES) {
-      for (int64_t j = 0; j < n; j++) to[j] = from[j];
-      continue;
-    }
-    for (int64_t j = 0; j < n - LANES; j += LANES)
-      *(V *)(to + j) = *(const V *)(from + j);
-    *(V *)(to + n - LANES) = *(const V *)(from + n - LANES);
-  }
-}
-
 static void tiles(int64_t count, const float *from, int64_t step, float bias, float *to,
                   int64_t row) {
   const int64_t rows[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
@@ -260,6 +327,15 @@ static void filter_gradients(int64_t depth, const float *from, int64_t step,
   }
 }
 
-const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {LANES,   split_row, copy_rows,
-                                                  patches, gradients, tiles,
-                                                  filters, turn,      filter_gradients};
+#define BY_DTYPE(name) \
+  { [MT_F32] = name##_f32, [MT_F16] = name##_f16, [MT_BF16] = name##_bf16 }
+const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {LANES,
+                                                  split_row,
+                                                  BY_DTYPE(read_row),
+                                                  BY_DTYPE(write_rows),
+                                                  patches,
+                                                  gradients,
+                                                  tiles,
+                                                  filters,
+                                                  turn,
+                                                  filter_gradients};

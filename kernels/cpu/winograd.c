@@ -32,6 +32,7 @@ typedef struct plan {
   int64_t value, values;  /* transformed gradients to y */
   int64_t product, products;
   int64_t plane, split, line, elements, turned, own, sums;
+  int64_t floats; /* filters and bias of half types as floats */
 } plan;
 
 /* Tiles from .. from + count - 1 of an image, which are tiles at .. of the chunk. */
@@ -58,6 +59,8 @@ static plan make_plan(const mt_conv *v, int threads, int64_t points) {
   t.patch = point_step(v->c * t.room);
   t.patches = MT_POINTS * t.patch;
   t.panels = parts_of(v->k, mr);
+  if (mt_cpu_is_half(v->dtype))
+    t.floats = mt_round_up(v->groups * v->k * (v->c * 9 + 1), lanes);
   const double work = (double)total * (double)v->groups * (double)v->c * (double)v->k;
   t.team = mt_max(1, mt_min(threads, (int64_t)(work * MT_POINTS / MT_GEMM_GRAIN)));
   const int64_t wide = mt_min(t.across, t.chunk);
@@ -86,9 +89,9 @@ static piece piece_at(const plan *t, int64_t at, int64_t from, int64_t end) {
 /* Cut rows of a plane, h x w and padded with zeros by ph and pw, into the columns of
 ** tiles: see mt_winograd_isa. `deep` rows and columns a tile (6, or 4). Gives the row of
 ** tiles' length, and where the piece's first tile lies. */
-static int64_t split_piece(const plan *t, const piece *p, const float *x, int64_t h,
-                           int64_t w, int64_t ph, int64_t pw, int deep, float *split,
-                           float *line, int64_t *first /* [out] */) {
+static int64_t split_piece(const plan *t, const piece *p, mt_dtype dtype, const char *x,
+                           int64_t h, int64_t w, int64_t ph, int64_t pw, int deep,
+                           float *split, float *line, int64_t *first /* [out] */) {
   const int64_t top = p->from / t->across;
   const int64_t bottom = (p->from + p->count - 1) / t->across;
   const int64_t left = top == bottom ? p->from % t->across : 0;
@@ -104,7 +107,8 @@ static int64_t split_piece(const plan *t, const piece *p, const float *x, int64_
     float *to = split + r % 4 * deep * t->plane + r / 4 * width;
     const int64_t from = 4 * top + r - ph;
     if (from >= 0 && from < h) {
-      t->loops->copy_rows(1, copied, x + from * w + skip, 0, line + start, 0);
+      t->loops->read_row[dtype](copied, x + (from * w + skip) * mt_cpu_size(dtype),
+                                line + start);
       t->loops->split_row(width, deep, line, to, t->plane);
     } else {
       for (int j = 0; j < deep; j++)
@@ -122,11 +126,11 @@ static void transform_patches(const mt_conv *v, const plan *t, int64_t g, int64_
   for (int64_t c = 0; c < v->c; c++)
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
-      const float *x =
-          (const float *)v->x + ((p.image * v->groups + g) * v->c + c) * v->h * v->w;
+      const char *x = (const char *)v->x + ((p.image * v->groups + g) * v->c + c) *
+                                               v->h * v->w * mt_cpu_size(v->dtype);
       int64_t first;
-      const int64_t width = split_piece(t, &p, x, v->h, v->w, v->ph, v->pw, MT_PATCH,
-                                        split, line, &first);
+      const int64_t width = split_piece(t, &p, v->dtype, x, v->h, v->w, v->ph, v->pw,
+                                        MT_PATCH, split, line, &first);
       t->loops->patches(p.count, split + first, t->plane, width,
                         to + c * t->room + p.at, t->patch);
       from += p.count;
@@ -151,7 +155,7 @@ static plan plan_forward(const mt_conv *v, int threads) {
 
 /* More than half of the tiles' elements must be of y. */
 bool mt_winograd_takes(const mt_conv *v) {
-  if (v->dtype != MT_F32 || v->kh != 3 || v->kw != 3 || v->dh != 1 || v->dw != 1 ||
+  if (v->dtype == MT_F64 || v->kh != 3 || v->kw != 3 || v->dh != 1 || v->dw != 1 ||
       v->ph < 0 || v->pw < 0 || v->c < FEWEST_CHANNELS || v->k < FEWEST_CHANNELS ||
       v->groups * v->c * v->k > MOST_FILTERS / (4 * MT_POINTS))
     return false;
@@ -161,13 +165,14 @@ bool mt_winograd_takes(const mt_conv *v) {
 
 size_t mt_winograd_scratch(const mt_conv *v, int threads) {
   const plan t = plan_forward(v, threads);
-  return (size_t)(v->groups * t.filters + t.team * t.own) * sizeof(float);
+  return (size_t)(t.floats + v->groups * t.filters + t.team * t.own) * sizeof(float);
 }
 
 /* Products of filters k .. of patches, as elements of y. */
 static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
                        int64_t filters, int64_t at, int64_t end, const float *weights,
-                       const float *patches, float *products, float *elements) {
+                       const float *bias, const float *patches, float *products,
+                       float *elements) {
   const int64_t mr = t->isa->mr, count = mt_round_up(end - at, t->loops->lanes);
   for (int64_t e = 0; e < MT_POINTS; e++)
     t->isa->block(&(mt_block){.m = filters,
@@ -182,22 +187,23 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
                               .bnext = t->isa->nr,
                               .c = products + e * t->product,
                               .crs = t->room});
-  const int64_t row = 4 * t->room, plane = v->oh * v->ow;
+  const int64_t row = 4 * t->room, plane = v->oh * v->ow, size = mt_cpu_size(v->dtype);
   for (int64_t i = 0; i < filters; i++) {
-    const float *bias = v->bias;
+
     t->loops->tiles(count, products + i * t->room, t->product,
                     bias ? bias[g * v->k + k + i] : 0, elements, row);
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
-      float *y = (float *)v->y + ((p.image * v->groups + g) * v->k + k + i) * plane;
+      char *y =
+          (char *)v->y + ((p.image * v->groups + g) * v->k + k + i) * plane * size;
       for (int64_t done = 0; done < p.count;) {
         const int64_t down = (p.from + done) / t->across;
         const int64_t across = (p.from + done) % t->across;
         const int64_t some = mt_min(t->across - across, p.count - done);
-        t->loops->copy_rows(mt_min(4, v->oh - 4 * down),
-                            mt_min(4 * some, v->ow - 4 * across),
-                            elements + 4 * (p.at + done), row,
-                            y + 4 * down * v->ow + 4 * across, v->ow);
+        t->loops->write_rows[v->dtype](
+            mt_min(4, v->oh - 4 * down), mt_min(4 * some, v->ow - 4 * across),
+            elements + 4 * (p.at + done), row,
+            y + (4 * down * v->ow + 4 * across) * size, v->ow);
         done += some;
       }
       from += p.count;
@@ -206,7 +212,7 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
 }
 
 static void run_range(const mt_conv *v, const plan *t, int64_t begin, int64_t end,
-                      const float *weights, float *own) {
+                      const float *weights, const float *bias, float *own) {
   const int64_t total = t->tiles * v->n;
   float *split = own, *line = split + t->split, *patches = line + t->line;
   float *products = patches + t->patches, *elements = products + t->products;
@@ -218,7 +224,7 @@ static void run_range(const mt_conv *v, const plan *t, int64_t begin, int64_t en
     transform_patches(v, t, g, at, next, split, line, patches);
     for (int64_t k = 0; k < v->k; k += t->at_once)
       make_tiles(v, t, g, k, mt_min(v->k - k, t->at_once), at, next,
-                 weights + g * t->filters, patches, products, elements);
+                 weights + g * t->filters, bias, patches, products, elements);
     begin = first + next;
   }
 }
@@ -226,18 +232,28 @@ static void run_range(const mt_conv *v, const plan *t, int64_t begin, int64_t en
 void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
   const plan t = plan_forward(v, threads);
   const int64_t mr = t.isa->mr, panels = t.panels * v->groups;
-  float *weights = scratch, *own = weights + v->groups * t.filters;
+  const int64_t numel = v->groups * v->k * v->c * 9;
+  float *floats = scratch, *weights = floats + t.floats;
+  float *own = weights + v->groups * t.filters;
+  const float *filters = v->weight, *bias = v->bias;
+  if (mt_cpu_is_half(v->dtype)) {
+    mt_cpu_load_floats(v->dtype, numel, v->weight, 2, floats);
+    filters = floats;
+    if (bias)
+      mt_cpu_load_floats(v->dtype, v->groups * v->k, v->bias, 2, floats + numel);
+    if (bias) bias = floats + numel;
+  }
 #pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
   for (int64_t i = 0; i < panels; i++) {
     const int64_t g = i / t.panels, k = i % t.panels * mr;
-    t.loops->filters(mt_min(mr, v->k - k), mr, v->c,
-                     (const float *)v->weight + g * v->wg + k * v->wk, v->wk, v->wc,
-                     v->flip, weights + g * t.filters + k * v->c, t.point);
+    t.loops->filters(mt_min(mr, v->k - k), mr, v->c, filters + g * v->wg + k * v->wk,
+                     v->wk, v->wc, v->flip, weights + g * t.filters + k * v->c,
+                     t.point);
   }
   const int64_t total = t.tiles * v->n * v->groups;
 #pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
   for (int64_t part = 0; part < t.team; part++)
-    run_range(v, &t, total * part / t.team, total * (part + 1) / t.team, weights,
+    run_range(v, &t, total * part / t.team, total * (part + 1) / t.team, weights, bias,
               own + part * t.own);
 }
 
@@ -257,7 +273,7 @@ static plan plan_gradient(const mt_conv *v, int threads) {
   t.product = point_step(t.at_once * mt_round_up(v->c, lanes));
   t.products = MT_POINTS * t.product;
   t.own = t.split + t.line + t.patches + t.values + t.turned + t.products;
-  t.sums = (t.parts - 1) * mt_round_up(v->groups * v->k * v->c * 9, lanes);
+  t.sums = t.parts * mt_round_up(v->groups * v->k * v->c * 9, lanes);
   return t;
 }
 
@@ -271,8 +287,8 @@ size_t mt_winograd_gradient_scratch(const mt_conv *v, int threads) {
 }
 
 /* A part of the tiles of a group, and some of its filters. */
-static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *dw,
-                          float *sums, float *own) {
+static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *sums,
+                          float *own) {
   const int64_t split = task % t->splits, g = task / t->splits % v->groups;
   const int64_t part = task / t->splits / v->groups, total = t->tiles * v->n;
   const int64_t k = split * t->at_once, filters = mt_min(v->k - k, t->at_once);
@@ -289,10 +305,12 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
     for (int64_t i = 0; i < filters; i++)
       for (int64_t from = at; from < next;) {
         const piece p = piece_at(t, at, from, next);
-        const float *dy = (const float *)v->y +
-                          ((p.image * v->groups + g) * v->k + k + i) * v->oh * v->ow;
+        const char *dy =
+            (const char *)v->y + ((p.image * v->groups + g) * v->k + k + i) * v->oh *
+                                     v->ow * mt_cpu_size(v->dtype);
         int64_t first;
-        split_piece(t, &p, dy, v->oh, v->ow, 0, 0, MT_TILE, cut, line, &first);
+        split_piece(t, &p, v->dtype, dy, v->oh, v->ow, 0, 0, MT_TILE, cut, line,
+                    &first);
         t->loops->gradients(p.count, cut + first, t->plane, values + i * t->room + p.at,
                             t->value);
         from += p.count;
@@ -314,13 +332,13 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
                                 .accumulate = at > begin});
     }
   }
-  float *to = part ? sums + (part - 1) * (t->sums / mt_max(1, t->parts - 1)) : dw;
+  float *to = sums + part * (t->sums / t->parts);
   for (int64_t i = 0; i < filters; i++)
     t->loops->filter_gradients(v->c, products + i * ld, t->product,
                                to + (g * v->k + k + i) * v->c * 9);
 }
 
-void mt_winograd_gradient_run(const mt_conv *v, float *dw, void *scratch, int threads) {
+void mt_winograd_gradient_run(const mt_conv *v, void *dw, void *scratch, int threads) {
   const plan t = plan_gradient(v, threads);
   float *sums = scratch, *own = sums + t.sums;
   const int64_t tasks = t.parts * v->groups * t.splits;
@@ -328,10 +346,13 @@ void mt_winograd_gradient_run(const mt_conv *v, float *dw, void *scratch, int th
   for (int64_t part = 0; part < t.team; part++) {
     const int64_t end = tasks * (part + 1) / t.team;
     for (int64_t i = tasks * part / t.team; i < end; i++)
-      gradient_task(v, &t, i, dw, sums, own + part * t.own);
+      gradient_task(v, &t, i, sums, own + part * t.own);
   }
   const int64_t numel = v->groups * v->k * v->c * 9;
   for (int64_t part = 1; part < t.parts; part++)
-    for (int64_t i = 0; i < numel; i++)
-      dw[i] += sums[(part - 1) * (t.sums / (t.parts - 1)) + i];
+    for (int64_t i = 0; i < numel; i++) sums[i] += sums[part * (t.sums / t.parts) + i];
+  if (v->dtype == MT_F32)
+    memcpy(dw, sums, (size_t)numel * sizeof *sums);
+  else
+    mt_cpu_store_floats(v->dtype, numel, sums, dw, 2);
 }

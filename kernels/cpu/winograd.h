@@ -20,9 +20,10 @@ typedef struct mt_winograd_isa {
   ** from the first one on: what lies before `to` is kept, also of columns' last tiles. */
   void (*split_row)(int64_t tiles, int columns, const float *row, float *to,
                     int64_t step);
-  /* n elements of each of some rows */
-  void (*copy_rows)(int64_t rows, int64_t n, const float *from, int64_t from_row,
-                    float *to, int64_t to_row);
+  /* n elements of a dtype (float32 or a half type) to floats, and rows of floats to it */
+  void (*read_row[MT_BF16 + 1])(int64_t n, const void *from, float *to);
+  void (*write_rows[MT_BF16 + 1])(int64_t rows, int64_t n, const float *from,
+                                  int64_t from_row, void *to, int64_t to_row);
   /* to[e * step + t]: patches of x. Element (i, j) of tile t's patch lies at
   ** from[((i % 4) * 6 + j) * plane + i / 4 * width + t]. */
   void (*patches)(int64_t tiles, const float *from, int64_t plane, int64_t width,
@@ -55,6 +56,6 @@ void mt_winograd_run(const mt_conv *v, void *scratch, int threads);
 /* The gradient to the weights, which are written: v->y is that to y. */
 bool mt_winograd_takes_gradient(const mt_conv *v);
 size_t mt_winograd_gradient_scratch(const mt_conv *v, int threads);
-void mt_winograd_gradient_run(const mt_conv *v, float *dw, void *scratch, int threads);
+void mt_winograd_gradient_run(const mt_conv *v, void *dw, void *scratch, int threads);
 
 #endif
