@@ -3,6 +3,7 @@
 #include <cstring>
 #include "kernels/cuda/graphs.cuh"
 #include "kernels/cuda/jit.cuh"
+#include "kernels/cuda/profiling.cuh"
 
 namespace {
 
@@ -13,6 +14,7 @@ struct named_table {
 
 const named_table tables[] = {
     {"graphs", &cuda_graphs},
+    {"profiling", &cuda_profiling},
     {"toolchain", &cuda_toolchain},
     {nullptr, nullptr},
 };

@@ -14,6 +14,8 @@ local parts = {
   extension = { "mytensor.extension" },
   gradcheck = { "mytensor.gradcheck", "gradcheck" },
   gradgradcheck = { "mytensor.gradcheck", "gradgradcheck" },
+  profile = { "mytensor.profile", "profile" },
+  profile_range = { "mytensor.profile", "profile_range" },
   save_tensors = { "mytensor.serialisation", "save_tensors" },
   load_tensors = { "mytensor.serialisation", "load_tensors" },
 }

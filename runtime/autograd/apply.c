@@ -77,6 +77,7 @@ static mt_status record(mt_context *ctx, const mt_opinfo *op, int nin,
   MT_TRY(mt_record_inputs(op, nin, in, op->nout, out, op->nattr, attr, 0, &n));
   n->seed = ctx->seed;
   n->position = position;
+  n->scope = ctx->scope;
   ctx->gc_debt += n->bytes;
   mt_status status = mt_record_outputs(n, out);
   for (int i = 0; i < op->nout && status == MT_OK; i++) {

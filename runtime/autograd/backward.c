@@ -5,6 +5,7 @@
 ** follow it, and in the reverse of the order in which the ops ran. */
 #include <stdlib.h>
 #include "runtime/autograd/walk.h"
+#include "runtime/core/profile.h"
 
 static mt_status out_of_memory(void) { return mt_fail(MT_EMEMORY, "out of memory"); }
 
@@ -113,6 +114,8 @@ static mt_status walk_all(mt_walk *w, int n, mt_tensor *const *outputs,
       return mt_fail(MT_EINTERRUPT, "interrupted!");
     }
     mt_task *const t = mt_walk_next(w);
+    mt_profile *const profile = w->ctx->profile;
+    if (profile) mt_profile_node(profile, t->node->scope);
     const mt_status status = mt_walk_visit(w, t);
     if (!w->capturing) mt_task_free(t);
     MT_TRY(status);
@@ -145,7 +148,10 @@ static mt_status walk_run(mt_walk *w, int n, mt_tensor *const *outputs,
   if (status == MT_OK && w->capturing) status = explore(w, n, edge, &all);
   w->outer_enabled = was_enabled;
   ctx->grad_enabled = w->o.create_graph;
+  mt_profile *const profile = ctx->profile;
+  const int outer = profile ? mt_profile_node(profile, ctx->scope) : -1;
   if (status == MT_OK) status = walk_all(w, n, outputs, g, edge);
+  if (profile) mt_profile_node(profile, outer);
   ctx->grad_enabled = was_enabled;
   for (size_t i = 0; i < w->n && !w->capturing; i++) mt_task_free(w->heap[i]);
   for (size_t i = 0; i < all.n; i++) mt_task_free(all.task[i]);

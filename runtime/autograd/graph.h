@@ -38,6 +38,7 @@ struct mt_node {
   int refs;
   unsigned bytes;           /* of its block */
   bool released;            /* backward has passed it and dropped what it saved */
+  int scope;                /* of the profile that was running; 0: none */
   uint64_t sequence;        /* larger than that of every node before it; leaves: 0 */
   const mt_opinfo *op;      /* NULL: accumulate, custom */
   const mt_grad_rule *rule; /* NULL and op: elementwise, by formula */

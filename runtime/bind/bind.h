@@ -108,6 +108,7 @@ void mtl_open_cuda(lua_State *L);     /* cuda.c, stream.c: mt.cuda */
 void mtl_open_kernel(lua_State *L);   /* kernel.c: mt.cuda.kernel, after mt.cuda */
 void mtl_open_backends(lua_State *L); /* backends.c: mt.backends */
 void mtl_open_pinned(lua_State *L);   /* pinned.c: pin_memory, is_pinned */
+void mtl_open_profile(lua_State *L);  /* profile.c: starts and stops mt.profile */
 void mtl_open_files(lua_State *L);    /* files.c: gunzip, json, isatty, clock */
 void mtl_open_build(lua_State *L); /* build.c: what mt.extension needs of the system */
 

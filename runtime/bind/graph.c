@@ -4,6 +4,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/graph.h"
+#include "runtime/core/profile.h"
 
 #define GRAPH "mytensor.cuda.Graph"
 
@@ -148,7 +149,9 @@ static int graph_set(lua_State *L) {
 }
 
 int mtl_refuse_capture(lua_State *L, const char *name) {
-  if (!mtl_context(L)->graph) return 0;
+  const mt_context *ctx = mtl_context(L);
+  if (ctx->profile) mt_profile_release(ctx->profile);
+  if (!ctx->graph) return 0;
   return luaL_error(L, "%s cannot be captured in a graph", name);
 }
 

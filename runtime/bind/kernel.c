@@ -10,6 +10,7 @@
 #include "runtime/bind/state.h"
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/plan.h"
+#include "runtime/core/profile.h"
 #include "runtime/core/toolchain.h"
 
 #define KERNEL         "mytensor.cuda.Kernel"
@@ -416,16 +417,19 @@ static int kernel_call(lua_State *L) {
   if (!has_grid) set_grid(L, k, a.elements, &shape);
   if (!a.any_tensor && mt_backend_of(a.device) == NULL) return mtl_raise(L, k->name);
   mt_function *const f = function_on(L, k, a.device);
-  if (ctx->graph != NULL &&
+  if (ctx->graph &&
       mt_graph_admit(ctx, k->name, k->nparams, a.tensor, 0, NULL) != MT_OK) {
     return mtl_raise(L, k->name);
   }
   mt_note_streams(ctx, k->nparams, a.tensor, 0, NULL);
-  const mt_status status = mt_toolchain_of(a.device)->launch(
+  mt_mark mark;
+  mt_profile_begin(ctx, mt_profile_name(ctx, k->name), false, k->nparams, a.tensor, 0,
+                   NULL, &mark);
+  const mt_status launched = mt_toolchain_of(a.device)->launch(
       f, a.device.index, ctx->stream[a.device.index], &shape, a.at);
-  if (mt_kernel_status(ctx, a.device, k->name, status) != MT_OK) {
-    return mtl_raise(L, k->name);
-  }
+  const mt_status status = mt_kernel_status(ctx, a.device, k->name, launched);
+  mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, k->nparams, a.tensor, 0, NULL);
+  if (status != MT_OK) return mtl_raise(L, k->name);
   for (int i = 0; i < k->nparams; i++) {
     if (a.tensor[i] != NULL && !k->param[i].constant) mt_bump(a.tensor[i]);
   }

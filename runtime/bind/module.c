@@ -73,7 +73,7 @@ static void build_module(lua_State *L) {
       mtl_open_autograd,     mtl_open_function, mtl_open_pairs,  mtl_open_optim,
       mtl_open_system,       mtl_open_cuda,     mtl_open_kernel, mtl_open_backends,
       mtl_open_pinned,       mtl_open_files,    mtl_open_fuse,   mtl_open_extension,
-      mtl_open_build};
+      mtl_open_build,        mtl_open_profile};
   mtl_open_state(L);
   mtl_preset_device(L);
   lua_createtable(L, 0, 400);

@@ -139,7 +139,8 @@ void mtl_note_pinned(mt_tensor *t, mt_device gpu);
 void mtl_open_streams(lua_State *L);
 /* mt.cuda.graph (graph.c); stack: module, mt.cuda */
 void mtl_open_graph(lua_State *L);
-/* An error that names what is called, while a graph is captured. Else 0. */
+/* What is called deals with the GPU's queue of work: an error that names it, while a
+** graph is captured. Else 0; a GPU that a profile holds back goes on. */
 int mtl_refuse_capture(lua_State *L, const char *name);
 /* cuDNN's version as text, or why it cannot be used (backends.c). */
 void mtl_push_cudnn(lua_State *L);

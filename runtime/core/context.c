@@ -8,6 +8,7 @@
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
+#include "runtime/core/profile.h"
 
 void mt_context_init(mt_context *ctx) {
   memset(ctx, 0, sizeof *ctx);
@@ -80,6 +81,7 @@ mt_status mt_synchronize(mt_context *ctx, mt_device device) {
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;
   MT_TRY(mt_graph_refuse(ctx, "waiting for the GPU"));
+  if (ctx->profile) mt_profile_release(ctx->profile);
   const mt_status status =
       backend->device->stream_synchronize(device.index, ctx->stream[device.index]);
   if (status != MT_OK) return mt_fail(status, "%s", backend->device->error_text());

@@ -7,7 +7,12 @@
 
 #define MT_MAX_GPUS 16
 
-struct mt_graph; /* cuda_graph.h */
+struct mt_graph;   /* cuda_graph.h */
+struct mt_profile; /* profile.h */
+
+/* In mt_context.watch: who wants to know of each call. */
+#define MT_WATCH_GRAPH   1u
+#define MT_WATCH_PROFILE 2u
 
 /* The garbage collector makes a round for so many bytes of new tensors on a GPU, or an
 ** eighth of what lives there if that is more. */
@@ -31,9 +36,12 @@ struct mt_context {
   size_t gc_debt, gpu_debt;
   /* Set by bind: a full Lua collection, when memory is exhausted. */
   void (*collect)(mt_context *ctx);
-  struct mt_graph *graph; /* that is being captured; NULL: none */
-  mt_interrupt interrupt; /* set by bind */
-  void *lua;              /* bind's own */
+  unsigned watch;             /* 0: nobody wants to know of calls */
+  struct mt_graph *graph;     /* that is being captured; NULL: none */
+  struct mt_profile *profile; /* that is running; NULL: none */
+  int scope;                  /* of the profile, that nodes are recorded in; 0: none */
+  mt_interrupt interrupt;     /* set by bind */
+  void *lua;                  /* bind's own */
 };
 
 void mt_context_init(mt_context *ctx);

@@ -5,6 +5,7 @@
 #include <string.h>
 #include "kernels/graphs.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/profile.h"
 
 /* A tensor from outside that the graph uses. */
 typedef struct held {
@@ -119,6 +120,7 @@ mt_status mt_graph_begin(mt_graph *g) {
   memset(&g->wanted, 0, sizeof g->wanted);
   ctx->stream[g->gpu] = g->stream;
   ctx->graph = g;
+  ctx->watch |= MT_WATCH_GRAPH;
   mt_gpu_keep_segments(true);
   return MT_OK;
 }
@@ -138,6 +140,7 @@ mt_status mt_graph_end(mt_graph *g, bool keep) {
   g->noted = false;
   ctx->stream[g->gpu] = g->outer;
   ctx->graph = NULL;
+  ctx->watch &= ~MT_WATCH_GRAPH;
   ctx->position = g->first; /* nothing has been drawn yet */
   mt_gpu_keep_segments(false);
   for (int i = 0; i < g->nheld; i++)
@@ -281,7 +284,18 @@ mt_status mt_graph_prepare(mt_graph *g) {
   return MT_OK;
 }
 
+static mt_status replay(mt_graph *g);
+
 mt_status mt_graph_replay(mt_graph *g) {
+  mt_mark mark;
+  mt_profile_begin_on(g->ctx, "graph", false, (mt_device){MT_CUDA, (int8_t)g->gpu},
+                      &mark);
+  const mt_status status = replay(g);
+  mt_profile_end(&mark, NULL, status, 0, NULL, 0, NULL);
+  return status;
+}
+
+static mt_status replay(mt_graph *g) {
   mt_context *ctx = g->ctx;
   MT_TRY(mt_graph_prepare(g));
   if (!g->noted) note_stream(g, g->last);

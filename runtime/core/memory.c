@@ -8,6 +8,7 @@
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
+#include "runtime/core/profile.h"
 #include "runtime/core/small.h"
 
 /* Classes: 64 bytes, then four steps to each power of two: at most 25% is wasted. */
@@ -192,6 +193,8 @@ mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void *
   }
   if (!*p) return exhausted(device, bytes);
   if (ctx) owe(ctx, device, bytes);
+  if (ctx && ctx->profile && device.kind != MT_CPU)
+    mt_profile_allocated(ctx->profile, bytes);
   return MT_OK;
 }
 

@@ -143,8 +143,13 @@ function Module:forward()
   check.raise("%s has no method 'forward'", self.__name)
 end
 
---- Call the hooks and `forward`.
-function Module:__call(...)
+-- Called instead with the module, `run`, and the arguments, while a profile runs.
+local watch
+
+--- For mt.profile: let fn(module, run, ...) make each call of a module by run(module, ...).
+function Module._watch(fn) watch = fn end
+
+local function run(self, ...)
   local state = self._state
   local before, after = state.before, state.after
   if not before and not after then return self:forward(...) end
@@ -160,6 +165,14 @@ function Module:__call(...)
     if changed.n > 0 and changed[1] ~= nil then outputs = changed end
   end
   return table.unpack(outputs, 1, outputs.n)
+end
+
+--- Call the hooks and `forward`.
+function Module:__call(...)
+  if watch then return watch(self, run, ...) end
+  local state = self._state
+  if not state.before and not state.after then return self:forward(...) end
+  return run(self, ...)
 end
 
 local function add_hook(self, when, name, fn)
