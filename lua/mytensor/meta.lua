@@ -3820,6 +3820,32 @@ function mt.gradgradcheck(fn, inputs, options) end
 ---@return table<string, string>|string metadata, or the message
 function mt.load_tensors(path, options) end
 
+--- Run `fn` and tell what each op took: calls, time on the host and on the device, bytes,
+--- and the share of what the device could do.
+---
+---     local report, loss = mt.profile(function() return step(x, y) end)
+---     print(report)                 -- the ops
+---     print(report:text "module")   -- by modules and ranges
+---     report:trace "step.json"      -- for chrome://tracing
+---
+--- Ops of backward and of optimisers count too. Times on a GPU are taken by events
+--- around each op, while the GPU is held back until some ops are queued, so that short
+--- ones aren't charged with the host's time; with back_to_back = false it isn't. Limits
+--- are measured once for each device, by a copy and by a product, or given.
+---@param fn function
+---@param options? table ceilings = { bandwidth = bytes a second, flops = a second }, back_to_back = true, modules = true (tell which module a call belongs to), nvtx = true (name ops and modules for attached tools)
+---@return mytensor.ProfileReport
+---@return any what fn returned
+function mt.profile(fn, options) end
+
+--- Name a part of the program for mt.profile, and for tools that show NVTX ranges. Costs
+--- a call where no profile runs.
+---@param name string
+---@param fn function
+---@param ... any its arguments
+---@return any what fn returns
+function mt.profile_range(name, fn, ...) end
+
 --- Save tensors as a .safetensors file, which PyTorch and others read too.
 ---
 --- The file appears whole or not at all: it's written beside its place under another
@@ -3982,6 +4008,30 @@ function mt.utils.options(args, usage, declared) end
 ---@return table? name -> value; .help is true after --help; nil if something is wrong
 ---@return string? message
 function mt.utils.parse_options(args, declared) end
+
+--- What mt.profile found.
+---@class mytensor.ProfileReport
+---@field records table[] each call: name, gradient, module, device, dtype, shape (of the first result), start, host, device_start, device_time (seconds), bytes, flops, allocated (bytes)
+---@field seconds number that the function took
+---@field dropped integer calls that there was no memory to note
+local ProfileReport = {}
+mt.ProfileReport = ProfileReport
+
+--- The calls in groups, those that took longest first.
+---@param by? string "op" (default), "module", or "shape" (op and shape)
+---@return table[] each { name=, device=, calls=, host=, device_time= (seconds; on the CPU the host's), bytes=, flops=, allocated=, share= (of what the device could do by its bandwidth or product rate; nil: unknown) }
+function ProfileReport:rows(by) end
+
+--- The table of `rows`, as text; `tostring(report)` is that of the ops.
+---@param by? string
+---@return string
+function ProfileReport:text(by) end
+
+--- Write the calls as a trace that chrome://tracing and ui.perfetto.dev show: a track
+--- for the host, one for modules and ranges, one for each GPU.
+---@param path string
+---@return boolean? true; or nil and a message
+function ProfileReport:trace(path) end
 
 --- Batches of a dataset, in a new random order each time with `shuffle`:
 ---
@@ -4212,6 +4262,9 @@ function Module:register_parameter(name, parameter) end
 
 --- What the module computes: to be defined by the subclass.
 function Module:forward() end
+
+--- For mt.profile: let fn(module, run, ...) make each call of a module by run(module, ...).
+function Module._watch(fn) end
 
 --- Call the hooks and `forward`.
 function Module:__call(...) end

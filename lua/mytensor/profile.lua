@@ -395,9 +395,9 @@ function profile.profile(fn, options)
     ceilings = check.none, back_to_back = true, modules = true, nvtx = true,
   })
   local given = check_ceilings(o.ceilings)
+  local start = mt._clock()
   local handle = mt._profile_start(o.back_to_back, o.nvtx)
   if o.modules then watch_modules() end
-  local start = mt._clock()
   local results = table.pack(pcall(fn))
   local seconds = mt._clock() - start
   mt.nn.Module._watch(nil)
