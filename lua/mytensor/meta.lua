@@ -3820,8 +3820,8 @@ function mt.gradgradcheck(fn, inputs, options) end
 ---@return table<string, string>|string metadata, or the message
 function mt.load_tensors(path, options) end
 
---- Run `fn` and tell what each op took: calls, time on the host and on the device, bytes,
---- and the share of what the device could do.
+--- Run `fn` and tell what each op took: calls, time on the host and on the device,
+--- bytes, and the share of what the device could do.
 ---
 ---     local report, loss = mt.profile(function() return step(x, y) end)
 ---     print(report)                 -- the ops
@@ -3838,8 +3838,8 @@ function mt.load_tensors(path, options) end
 ---@return any what fn returned
 function mt.profile(fn, options) end
 
---- Name a part of the program for mt.profile, and for tools that show NVTX ranges. Costs
---- a call where no profile runs.
+--- Name a part of the program for mt.profile, and for tools that show NVTX ranges.
+--- Where no profile runs it costs a call.
 ---@param name string
 ---@param fn function
 ---@param ... any its arguments
@@ -4263,7 +4263,8 @@ function Module:register_parameter(name, parameter) end
 --- What the module computes: to be defined by the subclass.
 function Module:forward() end
 
---- For mt.profile: let fn(module, run, ...) make each call of a module by run(module, ...).
+--- For mt.profile: let fn(module, run, ...) make each call of a module, by
+--- run(module, ...).
 function Module._watch(fn) end
 
 --- Call the hooks and `forward`.

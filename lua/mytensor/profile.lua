@@ -6,7 +6,7 @@ local class = require "mytensor.class"
 
 local profile = {}
 
--- ---- ceilings: what a device could do ------------------------------------------------
+-- ---- ceilings: what a device could do -----------------------------------------------
 
 local ceilings = {} -- device -> { bandwidth = bytes/s, flops = { kind -> flop/s } }
 
@@ -73,7 +73,7 @@ local function product_rate(device, kind)
   return of.flops[kind]
 end
 
--- ---- the report ----------------------------------------------------------------------
+-- ---- the report ---------------------------------------------------------------------
 
 --- What mt.profile found.
 --- @class mytensor.ProfileReport
@@ -139,8 +139,8 @@ local keys = {
 --- The calls in groups, those that took longest first.
 --- @param by? string "op" (default), "module", or "shape" (op and shape)
 --- @return table[] each { name=, device=, calls=, host=, device_time= (seconds; on the
----   CPU the host's), bytes=, flops=, allocated=, share= (of what the device could do by
----   its bandwidth or product rate; nil: unknown) }
+---   CPU the host's), bytes=, flops=, allocated=, share= (of what the device could do
+---   by its bandwidth or product rate; nil: unknown) }
 function Report:rows(by)
   local key = keys[by or "op"]
   if not key then
@@ -250,7 +250,7 @@ end
 
 function Report:__tostring() return self:text() end
 
--- ---- the trace -----------------------------------------------------------------------
+-- ---- the trace ----------------------------------------------------------------------
 
 local escapes = { ['"'] = '\\"', ["\\"] = "\\\\" }
 local function quoted(text)
@@ -314,7 +314,7 @@ function Report:trace(path)
   return true
 end
 
--- ---- profiling -----------------------------------------------------------------------
+-- ---- profiling ----------------------------------------------------------------------
 
 -- A scope that ends with the block that it is declared in.
 local Scope = { __close = function(self) mt._profile_leave(self.before) end }
@@ -347,8 +347,8 @@ local function watch_modules()
   end)
 end
 
---- Name a part of the program for mt.profile, and for tools that show NVTX ranges. Costs
---- a call where no profile runs.
+--- Name a part of the program for mt.profile, and for tools that show NVTX ranges.
+--- Where no profile runs it costs a call.
 --- @param name string
 --- @param fn function
 --- @param ... any its arguments
@@ -371,8 +371,8 @@ local function check_ceilings(given)
   return o
 end
 
---- Run `fn` and tell what each op took: calls, time on the host and on the device, bytes,
---- and the share of what the device could do.
+--- Run `fn` and tell what each op took: calls, time on the host and on the device,
+--- bytes, and the share of what the device could do.
 ---
 ---     local report, loss = mt.profile(function() return step(x, y) end)
 ---     print(report)                 -- the ops

@@ -6,6 +6,7 @@
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
 #include "runtime/core/profile.h"
+#include "runtime/core/watch.h"
 
 static mt_status api_status(const mt_device_api *api, mt_status status) {
   return status == MT_OK ? MT_OK : mt_fail(status, "%s", api->error_text());
@@ -132,23 +133,10 @@ static mt_status copy_across(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
   return status;
 }
 
-/* A copy while a profile runs; what it calls in turn is a part of it. */
-__attribute__((noinline)) static mt_status
-watched_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src, bool non_blocking) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  mt_profile_begin(ctx, "copy_", false, 1, &src, 1, &dst, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_copy_from(ctx, dst, src, non_blocking);
-  ctx->watch = watch;
-  mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, 1, &src, 1, &dst);
-  return status;
-}
-
 mt_status mt_copy_from(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
                        bool non_blocking) {
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched_copy(ctx, dst, src, non_blocking);
+    return mt_watched_copy(ctx, dst, src, non_blocking);
   int ndim = dst->v.ndim;
   int64_t shape[MT_MAX_DIMS];
   memcpy(shape, dst->v.shape, sizeof shape);
@@ -196,25 +184,11 @@ mt_status mt_copy(mt_context *ctx, mt_tensor *dst, mt_tensor *src) {
   return mt_copy_from(ctx, dst, src, false);
 }
 
-__attribute__((noinline)) static mt_status watched_convert(mt_context *ctx,
-                                                           mt_tensor *t, mt_dtype dtype,
-                                                           mt_device device,
-                                                           mt_tensor **out) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  mt_profile_begin(ctx, "to", false, 1, &t, 0, NULL, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_convert(ctx, t, dtype, device, out);
-  ctx->watch = watch;
-  mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, 1, &t, 1, out);
-  return status;
-}
-
 mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device device,
                      mt_tensor **out) {
   *out = NULL;
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched_convert(ctx, t, dtype, device, out);
+    return mt_watched_convert(ctx, t, dtype, device, out);
   mt_tensor *copy;
   note_stream(ctx, t);
   MT_TRY(mt_empty(ctx, dtype, device, t->v.ndim, t->v.shape, &copy));
@@ -226,20 +200,8 @@ mt_status mt_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype, mt_device de
   return MT_OK;
 }
 
-__attribute__((noinline)) static mt_status watched_item(mt_context *ctx, mt_tensor *t,
-                                                        double *f, int64_t *i) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  mt_profile_begin(ctx, "item", false, 1, &t, 0, NULL, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_item(ctx, t, f, i);
-  ctx->watch = watch;
-  mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, 1, &t, 0, NULL);
-  return status;
-}
-
 mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f, int64_t *i) {
-  if (__builtin_expect(ctx->watch != 0, 0)) return watched_item(ctx, t, f, i);
+  if (__builtin_expect(ctx->watch != 0, 0)) return mt_watched_item(ctx, t, f, i);
   if (mt_numel(&t->v) != 1)
     return mt_fail_arg(MT_ESHAPE, 1, "a tensor of one element expected, got shape %s",
                        mt_view_text(&t->v));
@@ -281,30 +243,12 @@ static mt_status take_slots(mt_graph *g, mt_many which, mt_attr *attr) {
   return mt_fail(MT_EUNSUPPORTED, "too many steps of optimisers for one graph");
 }
 
-__attribute__((noinline)) static mt_status watched_many(mt_context *ctx, mt_many which,
-                                                        int nin, mt_tensor *const *in,
-                                                        int nout, mt_tensor *const *out,
-                                                        int nattr, const double *attr) {
-  static const char *const name[MT_MANY_COUNT] = {"sgd step", "adam step",
-                                                  "sum of squares", "scale_"};
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  if (ctx->graph) MT_TRY(mt_graph_admit(ctx, name[which], nin, in, nout, out));
-  mt_profile_begin(ctx, name[which], false, nin, in, nout, out, &mark);
-  ctx->watch = 0;
-  const mt_status status =
-      mt_dispatch_many(ctx, which, nin, in, nout, out, nattr, attr);
-  ctx->watch = watch;
-  mt_profile_end(&mark, NULL, status, nin, in, nout, out);
-  return status;
-}
-
 mt_status mt_dispatch_many(mt_context *ctx, mt_many which, int nin,
                            mt_tensor *const *in, int nout, mt_tensor *const *out,
                            int nattr, const double *attr) {
   if (nout == 0) return MT_OK;
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched_many(ctx, which, nin, in, nout, out, nattr, attr);
+    return mt_watched_many(ctx, which, nin, in, nout, out, nattr, attr);
   const mt_device device = mt_device_of(out[0]);
   const mt_backend *backend = mt_backend_of(device);
   if (!backend) return MT_EDEVICE;

@@ -6,7 +6,7 @@
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
-#include "runtime/core/profile.h"
+#include "runtime/core/watch.h"
 
 #define INLINE_INPUTS 8
 
@@ -409,29 +409,11 @@ static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor 
   return deliver(r, out);
 }
 
-/* A call while a graph is captured or a profile runs. What it calls in turn is a part of
-** it, and not watched. */
-__attribute__((noinline)) static mt_status watched(mt_context *ctx, const mt_opinfo *op,
-                                                   int nin, mt_tensor *const *in,
-                                                   mt_attr *attr, mt_tensor **out,
-                                                   uint64_t *position) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  if (ctx->graph && op->kind != MT_KIND_VIEW)
-    MT_TRY(mt_graph_admit(ctx, op->name, nin, in, op->nout, out));
-  mt_profile_begin(ctx, op->name, false, nin, in, op->nout, out, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_dispatch(ctx, op->op, nin, in, attr, out, position);
-  ctx->watch = watch;
-  mt_profile_end(&mark, op, status, nin, in, op->nout, out);
-  return status;
-}
-
 mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                       mt_attr *attr, mt_tensor **out, uint64_t *position) {
   const mt_opinfo *info = mt_op_info(op);
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched(ctx, info, nin, in, attr, out, position);
+    return mt_watched_dispatch(ctx, info, nin, in, attr, out, position);
   mt_attr preset[MT_MAX_ATTRS];
   run r;
   if (!attr && info->nattr > 0) mt_op_presets(op, attr = preset);
@@ -453,20 +435,6 @@ mt_status mt_dispatch(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
   return status;
 }
 
-__attribute__((noinline)) static mt_status
-watched_gradient(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *const *in,
-                 const mt_attr *attr, const bool *needs, mt_tensor **dx) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  if (ctx->graph) MT_TRY(mt_graph_admit(ctx, op->name, nin, in, 0, NULL));
-  mt_profile_begin(ctx, op->name, true, nin, in, 0, NULL, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_dispatch_gradient(ctx, op->op, nin, in, attr, needs, dx);
-  ctx->watch = watch;
-  mt_profile_end(&mark, op, status, nin, in, op->nin, dx);
-  return status;
-}
-
 mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                                const mt_attr *attr, const bool *needs, mt_tensor **dx) {
   const mt_opinfo *info = mt_op_info(op);
@@ -479,7 +447,7 @@ mt_status mt_dispatch_gradient(mt_context *ctx, mt_op op, int nin, mt_tensor *co
   const mt_view *g = &in[0]->v;
   for (int i = 0; i < info->nin; i++) dx[i] = NULL;
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched_gradient(ctx, info, nin, in, attr, needs, dx);
+    return mt_watched_gradient(ctx, info, nin, in, attr, needs, dx);
   MT_TRY(run_begin(&r, ctx, info, nin, in));
   r.device = mt_device_of(in[0]);
   r.backend = mt_backend_of(r.device);

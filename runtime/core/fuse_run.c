@@ -2,12 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/core/cuda_graph.h"
 #include "runtime/core/fuse.h"
 #include "runtime/core/guard.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
-#include "runtime/core/profile.h"
+#include "runtime/core/watch.h"
 
 /* ---- planning a call ---- */
 
@@ -263,27 +262,11 @@ static mt_status launch(run *r, mt_dtype dtype) {
   return mt_kernel_status(r->ctx, r->device, r->name, status);
 }
 
-/* A call while a graph is captured or a profile runs. */
-__attribute__((noinline)) static mt_status
-watched_run(mt_context *ctx, const char *name, mt_fused *f, const mt_fuse_shape *shape,
-            mt_tensor *const *in, mt_dtype dtype, mt_device device, mt_tensor **out) {
-  const unsigned watch = ctx->watch;
-  mt_mark mark;
-  if (ctx->graph) MT_TRY(mt_graph_admit(ctx, name, f->nin, in, 0, NULL));
-  const char *known = mt_profile_name(ctx, name);
-  mt_profile_begin(ctx, known, false, f->nin, in, 0, NULL, &mark);
-  ctx->watch = 0;
-  const mt_status status = mt_fused_run(ctx, name, f, shape, in, dtype, device, out);
-  ctx->watch = watch;
-  mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, f->nin, in, f->nout, out);
-  return status;
-}
-
 mt_status mt_fused_run(mt_context *ctx, const char *name, mt_fused *f,
                        const mt_fuse_shape *shape, mt_tensor *const *in, mt_dtype dtype,
                        mt_device device, mt_tensor **out) {
   if (__builtin_expect(ctx->watch != 0, 0))
-    return watched_run(ctx, name, f, shape, in, dtype, device, out);
+    return mt_watched_fused(ctx, name, f, shape, in, dtype, device, out);
   run *const r = malloc(sizeof *r);
   if (!r) return mt_fail(MT_EMEMORY, "%s: out of memory", name);
   r->ctx = ctx, r->f = f, r->name = name, r->device = device, r->in = in;

@@ -146,7 +146,8 @@ end
 -- Called instead with the module, `run`, and the arguments, while a profile runs.
 local watch
 
---- For mt.profile: let fn(module, run, ...) make each call of a module by run(module, ...).
+--- For mt.profile: let fn(module, run, ...) make each call of a module, by
+--- run(module, ...).
 function Module._watch(fn) watch = fn end
 
 local function run(self, ...)
