@@ -8,7 +8,8 @@ typedef struct constant {
   int64_t bytes, size; /* of an element */
   const char *element;
   bool one_byte;                 /* the element's bytes are all the same */
-  const mt_stream_loops *stream; /* NULL: through the caches */
+  const mt_stream_loops *stream; /* of large results; NULL */
+  bool through;                  /* the caches, nevertheless */
 } constant;
 
 static void constant_range(void *context, int64_t lo, int64_t hi) { /* lines */
@@ -26,7 +27,9 @@ static void constant_range(void *context, int64_t lo, int64_t hi) { /* lines */
     memcpy(pattern + done, pattern, (size_t)done);
   for (; at < end; at += PATTERN) {
     const int64_t n = end - at < PATTERN ? end - at : PATTERN;
-    if (c->stream)
+    if (c->through && n == PATTERN)
+      c->stream->repeat(PATTERN / MT_LINE, pattern, c->dst + at);
+    else if (c->stream)
       mt_cpu_stream(c->stream, n, pattern, c->dst + at, 0, NULL);
     else
       memcpy(c->dst + at, pattern, (size_t)n);
@@ -40,7 +43,10 @@ static void fill_plain(const mt_call *call, const char *element) {
   c.bytes = mt_cpu_numel(out) * c.size;
   c.one_byte = true;
   for (int64_t i = 1; i < c.size; i++) c.one_byte &= element[i] == element[0];
+  /* Processors with AVX-512 fill whole lines without reading them first, and faster
+  ** than one core's non-temporal stores leave it (Zen 4: 33 GB/s, not 27). */
   if (mt_cpu_streams(c.dst, c.bytes)) c.stream = MT_ISA_PICK(mt_stream);
+  c.through = c.stream && mt_cpu_level() == 2;
   const int64_t lines = (c.bytes + MT_LINE - 1) / MT_LINE;
   mt_cpu_parallel_for(call, lines, 4 * MT_GRAIN / MT_LINE, constant_range, &c);
 }

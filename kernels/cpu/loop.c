@@ -16,7 +16,7 @@
 #define LINEAR_SIZE 128   /* inner dims below this take linear mode */
 #define TILE_ROWS   8     /* of tile mode */
 #define ELEMENT_MAX 8     /* bytes */
-#define AHEAD       2     /* blocks, of what is fetched while another is written */
+#define AHEAD       2 /* blocks fetched while one is written; half for each of two */
 
 typedef struct loop {
   mt_space space;
@@ -113,14 +113,14 @@ static void fill_buffer(const loop *l, int k, int64_t n, const char *src,
     mt_cpu_pack(n, l->size[k], src, stride, dst);
 }
 
-/* Output k of a block; the inputs that lie there follow at ptr. */
+/* Output k of a block; inputs follow at ptr. */
 static void stream_out(const loop *l, const buffers *b, int k, int64_t n, char *dst,
                        char *const *ptr) {
   mt_ahead ahead[MT_SPACE_ARGS];
-  int count = 0;
+  int count = 0, blocks = l->nargs - l->nout > 1 ? 1 : AHEAD;
   for (int i = l->nout; i < l->nargs; i++)
     if (l->plain[i])
-      ahead[count++] = (mt_ahead){ptr[i] + AHEAD * l->chunk * l->size[i],
+      ahead[count++] = (mt_ahead){ptr[i] + blocks * l->chunk * l->size[i],
                                   MT_LINE / l->size[k] * l->size[i]};
   mt_cpu_stream(l->stream, n * l->size[k], b->block[k], dst, count, ahead);
 }

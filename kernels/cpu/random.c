@@ -192,10 +192,26 @@ static mt_status dropout_backward_run(const mt_call *call) {
 }
 
 /* ---- _permutation(x) ----------------------------------------------------------------
-** Keys are sorted by digits, lowest first; their low bits, the index, are in order from
-** the start. */
-#define DIGIT_BITS 11
+** Keys are random, but for their low bits, the index. They are sorted by so many of
+** their highest digits that hardly two are alike in all of them, lowest digit first, and
+** then by letting each pass those before it that are larger: it meets one in ten. Parts
+** are shared among threads; the order of the keys is the same for any number of them. */
+#define DIGIT_BITS 8 /* a line for each digit stays in the first-level cache */
 #define DIGITS     (1 << DIGIT_BITS)
+#define ALIKE_BITS 2 /* beyond those of n */
+#define MAX_PASSES (64 / DIGIT_BITS)
+#define MAX_PARTS  16
+#define LEAST_PART (2 * MT_GRAIN)
+
+typedef struct keys {
+  const mt_call *call;
+  draw d;
+  int64_t n, parts;
+  uint64_t mask; /* of the index */
+  int passes, pass;
+  uint64_t *a, *b;                  /* sorted so far; room */
+  int64_t start[MAX_PARTS][DIGITS]; /* how often a digit occurs, then where it goes */
+} keys;
 
 static int index_bits(int64_t n) {
   int bits = 0;
@@ -203,28 +219,80 @@ static int index_bits(int64_t n) {
   return bits;
 }
 
-/* Sort by the bits from `from` up; the result is returned, one of a and b. */
-static uint64_t *sort_by_digits(const mt_call *call, int64_t n, int from, uint64_t *a,
-                                uint64_t *b) {
-  int64_t start[DIGITS];
-  for (int shift = from; shift < 64; shift += DIGIT_BITS) {
-    memset(start, 0, sizeof start);
-    for (int64_t i = 0; i < n; i++) start[a[i] >> shift & (DIGITS - 1)]++;
-    int64_t sum = 0;
-    for (int k = 0; k < DIGITS; k++) {
-      const int64_t count = start[k];
-      start[k] = sum;
-      sum += count;
-    }
-    for (int64_t i = 0; i < n;) {
-      const int64_t end = n - i > MT_PIECE * MT_GRAIN ? i + MT_PIECE * MT_GRAIN : n;
-      if (mt_stopped(call)) return a;
-      for (; i < end; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
-    }
-    uint64_t *const t = a;
-    a = b, b = t;
+static int passes_of(int64_t n) {
+  const int passes = (index_bits(n) + ALIKE_BITS + DIGIT_BITS - 1) / DIGIT_BITS;
+  return passes < MAX_PASSES ? passes : MAX_PASSES;
+}
+
+/* Where part p of the keys begins: a multiple of BLOCK, but for the end. */
+static int64_t part_start(const keys *k, int64_t p) {
+  const int64_t at = k->n / k->parts * p & -(int64_t)BLOCK;
+  return p < k->parts ? at : k->n;
+}
+
+static void make_keys(void *context, int64_t lo, int64_t hi) { /* parts */
+  const keys *k = context;
+  uint64_t word[BLOCK];
+  const int64_t end = part_start(k, hi);
+  for (int64_t i = part_start(k, lo); i < end; i += BLOCK) {
+    const int64_t n = end - i < BLOCK ? end - i : BLOCK;
+    words_64(&k->d, i, n, word);
+    for (int64_t j = 0; j < n; j++)
+      k->a[i + j] = (word[j] & ~k->mask) | (uint64_t)(i + j);
   }
-  return a;
+}
+
+static int shift_of(const keys *k) { return 64 - DIGIT_BITS * (k->passes - k->pass); }
+
+static void count_digits(void *context, int64_t lo, int64_t hi) {
+  keys *k = context;
+  const int shift = shift_of(k);
+  for (int64_t p = lo; p < hi; p++) {
+    int64_t *const count = k->start[p];
+    const int64_t end = part_start(k, p + 1);
+    memset(count, 0, sizeof k->start[p]);
+    for (int64_t i = part_start(k, p); i < end; i++)
+      count[k->a[i] >> shift & (DIGITS - 1)]++;
+  }
+}
+
+static void place_keys(void *context, int64_t lo, int64_t hi) {
+  keys *k = context;
+  const int shift = shift_of(k);
+  const uint64_t *const a = k->a;
+  uint64_t *const b = k->b;
+  for (int64_t p = lo; p < hi; p++) {
+    int64_t *const start = k->start[p];
+    const int64_t end = part_start(k, p + 1);
+    for (int64_t i = part_start(k, p); i < end && !mt_stopped(k->call);) {
+      const int64_t to = end - i > MT_PIECE * MT_GRAIN ? i + MT_PIECE * MT_GRAIN : end;
+      for (; i < to; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
+    }
+  }
+}
+
+static void sort_keys(keys *k) {
+  for (k->pass = 0; k->pass < k->passes; k->pass++) {
+    mt_cpu_parallel_for(k->call, k->parts, 1, count_digits, k);
+    int64_t sum = 0;
+    for (int digit = 0; digit < DIGITS; digit++)
+      for (int64_t p = 0; p < k->parts; p++) {
+        const int64_t more = k->start[p][digit];
+        k->start[p][digit] = sum;
+        sum += more;
+      }
+    mt_cpu_parallel_for(k->call, k->parts, 1, place_keys, k);
+    if (mt_stopped(k->call)) return;
+    uint64_t *const t = k->a;
+    k->a = k->b, k->b = t;
+  }
+  uint64_t *const a = k->a;
+  for (int64_t i = 1; i < k->n; i++) {
+    const uint64_t x = a[i];
+    int64_t at = i;
+    for (; at > 0 && a[at - 1] > x; at--) a[at] = a[at - 1];
+    if (at != i) a[at] = x;
+  }
 }
 
 typedef struct order {
@@ -240,17 +308,16 @@ static void make_order(const void *context, int64_t start, int64_t n, void *valu
 
 static mt_status permutation_run(const mt_call *call) {
   const int64_t n = mt_cpu_numel(call->out[0]);
-  const draw d = draw_make(call);
-  uint64_t *key = call->scratch, *const room = key + n;
-  order o = {.mask = ((uint64_t)1 << index_bits(n)) - 1};
-  for (int64_t i = 0; i < n; i += BLOCK) {
-    uint64_t word[BLOCK];
-    const int64_t part = n - i < BLOCK ? n - i : BLOCK;
-    words_64(&d, i, part, word);
-    for (int64_t k = 0; k < part; k++)
-      key[i + k] = (word[k] & ~o.mask) | (uint64_t)(i + k);
-  }
-  o.key = sort_by_digits(call, n, index_bits(n), key, room);
+  keys k;
+  k.call = call, k.d = draw_make(call), k.n = n;
+  k.parts = n / LEAST_PART < call->num_threads ? n / LEAST_PART : call->num_threads;
+  k.parts = k.parts < 1 ? 1 : k.parts > MAX_PARTS ? MAX_PARTS : k.parts;
+  k.mask = ((uint64_t)1 << index_bits(n)) - 1;
+  k.passes = passes_of(n);
+  k.a = call->scratch, k.b = k.a + n;
+  mt_cpu_parallel_for(call, k.parts, 1, make_keys, &k);
+  sort_keys(&k);
+  const order o = {.key = k.a, .mask = k.mask};
   return mt_cpu_generate(call, call->out[0], MT_I64, make_order, &o, 1);
 }
 

@@ -8,7 +8,7 @@
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/tables.h"
 
-#define CHUNK      16384 /* elements that one state takes up, of long rows */
+#define CHUNK      65536 /* elements that one state takes up, of long rows */
 #define BUFFER     1024  /* elements collected before they are folded */
 #define DIRECT_RUN 64    /* contiguous runs from here on are folded where they lie */
 #define TILE_ROWS  64    /* rows of columns folded at once */
@@ -211,7 +211,8 @@ static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x ch
     const int64_t cols = left < MT_FOLD_COLUMNS ? left : MT_FOLD_COLUMNS;
     const int64_t index = block / r->blocks * kept->size[0] + first;
     mt_space_seek(kept, index, coord, offset);
-    for (int64_t j = 0; j < cols; j++) state_init(r, &a[j], &b[j]);
+    state_init(r, &a[0], &b[0]);
+    for (int64_t j = 1; j < cols; j++) a[j] = a[0], b[j] = b[0];
     fold_columns(r, r->x + offset[0], cols, chunk * r->chunk, chunk_end(r, chunk), a,
                  b);
     for (int64_t j = 0; j < cols; j++) {

@@ -10,7 +10,7 @@
 /* Long rows are read at four places at once, which keeps more lines on their way than a
 ** processor fetches by itself: elements of each place, and its least length. */
 #define PART         8
-#define STREAM_LEAST 1024
+#define STREAM_LEAST 16384
 
 #define T         float
 #define SUFFIX    f32

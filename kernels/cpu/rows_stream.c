@@ -52,4 +52,13 @@ static void apart(int64_t rows, int64_t count, const void *src, char *dst,
       put_line(from, dst + i * MT_LINE);
 }
 
-const mt_stream_loops MT_ISA_NAME(mt_stream) = {lines, apart};
+static void repeat(int64_t count, const void *src, char *dst) {
+  typedef uint64_t vector __attribute__((vector_size(MT_LINE / 2)));
+  vector a, b;
+  memcpy(&a, src, sizeof a);
+  memcpy(&b, (const char *)src + sizeof a, sizeof b);
+  vector *to = (vector *)dst;
+  for (int64_t i = 0; i < count; i++) to[2 * i] = a, to[2 * i + 1] = b;
+}
+
+const mt_stream_loops MT_ISA_NAME(mt_stream) = {lines, apart, repeat};

@@ -24,6 +24,8 @@ typedef struct mt_stream_loops {
   /* `rows` times `lines` lines from contiguous ones to where they lie `step` bytes
   ** apart. */
   void (*apart)(int64_t rows, int64_t lines, const void *src, char *dst, int64_t step);
+  /* `lines` times the line at src, through the caches; dst begins with a line. */
+  void (*repeat)(int64_t lines, const void *src, char *dst);
 } mt_stream_loops;
 MT_ISA_DECLARE(const mt_stream_loops, mt_stream); /* rows_stream.c */
 
