@@ -56,6 +56,7 @@ static mt_status elementwise_run(const mt_call *call) {
   mt_row row = rows_of(call->in[0]->dtype)[op];
   if (row == NULL) return MT_EUNSUPPORTED;
   const bool float32 = MT_IS_FLOAT(call->in[0]->dtype) && call->in[0]->dtype != MT_F64;
+  if (float32) row = mt_cpu_better_row(op, row);
   if (float32 && op == MT_OP_fmod) row = MT_ISA_PICK(mt_fmod_rows_of)->fmod;
   if (float32 && op == MT_OP_remainder) row = MT_ISA_PICK(mt_fmod_rows_of)->remainder;
   switch (op) {

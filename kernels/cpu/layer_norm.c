@@ -48,6 +48,10 @@ static void forward(void *context, int64_t lo, int64_t hi) {
   for (int64_t i = lo; i < hi; i++) {
     const char *x = in[0]->data + i * bytes;
     char *y = s->call->out[0]->data + i * bytes;
+    if (s->stream && s->loops->forward_past) {
+      s->loops->forward_past(s->n, s->epsilon, x, data_of(in[1]), data_of(in[2]), y);
+      continue;
+    }
     s->loops->forward(s->n, s->epsilon, x, data_of(in[1]), data_of(in[2]),
                       s->stream ? buffer : y);
     const mt_ahead ahead = {x + bytes, MT_LINE};

@@ -13,6 +13,10 @@ typedef struct mt_layer_norm_loops {
   ** NULL if none of the two is wanted. */
   void (*backward)(int64_t n, double epsilon, const void *x, const void *dy,
                    const void *w, void *dx, double *dw, double *db);
+  /* forward to a y that begins with a line and has whole ones, past the caches; NULL:
+  ** there is none */
+  void (*forward_past)(int64_t n, double epsilon, const void *x, const void *w,
+                       const void *b, void *y);
 } mt_layer_norm_loops;
 
 typedef struct mt_layer_norm_pair {

@@ -1,12 +1,11 @@
 /* kernels/cpu/loop.c -- runs rows over strided, broadcast or half-typed views, on
 ** threads.
 **
-** The views become a nest of loops (mt_space), worked on in blocks. A row gets
-** pointers to contiguous elements: into the view itself where that is contiguous,
-** else to a buffer that is filled before and, for an output, emptied after the row.
-** Long inner dims are cut into chunks (row mode), of several rows at once if an
-** input is transposed (tile mode); where they are short, a block runs across them
-** (linear mode). */
+** A row gets pointers to contiguous elements of a block: into the view itself where
+** that is contiguous, else to a buffer that is filled before and, for an output, emptied
+** after the row. Long inner dims are cut into chunks (row mode), of several rows at once
+** if an input is transposed (tile mode); short ones are run across (linear mode). */
+#include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/stream.h"
 #include "kernels/cpu/tables.h"
 
@@ -20,7 +19,7 @@
 
 typedef struct loop {
   mt_space space;
-  const mt_row *rows; /* one for each output */
+  mt_row *rows; /* one for each output */
   const mt_attr *attr;
   int nout, nargs, nin;            /* args: outputs, then the inputs that are there */
   int8_t arg_of_in[MT_SPACE_ARGS]; /* -1: this input is not there */
@@ -376,8 +375,9 @@ static void classify(loop *l) {
     if (s->numel == 1) fixed = false; /* strides say nothing */
     l->streamed[k] = !input && plain && passes_caches(l, k);
     l->streams |= l->streamed[k];
-    plain = plain && !l->streamed[k];
-    l->plain[k] = plain;
+    const mt_row past = l->streamed[k] ? mt_cpu_row_past(l->rows[k]) : NULL;
+    if (past) l->rows[k] = past, l->streamed[k] = false; /* the row itself does so */
+    l->plain[k] = plain = plain && !l->streamed[k];
     l->fixed[k] = fixed && !plain;
     l->periodic[k] = periodic && !fixed && !plain;
     l->transposed[k] = input && !l->linear && !plain && !l->half[k] && s->ndim > 1 &&

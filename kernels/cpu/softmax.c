@@ -41,10 +41,14 @@ static void forward_stream(void *context, int64_t lo, int64_t hi) { /* rows */
   _Alignas(MT_LINE) char buffer[MT_STREAM_ROW];
   for (int64_t i = lo; i < hi; i++) {
     const char *x = s->call->in[0]->data + i * bytes;
+    char *y = s->call->out[0]->data + i * bytes;
+    if (s->loops->row_past) {
+      s->loops->row_past(s->logarithm, s->n, x, buffer, y);
+      continue;
+    }
     const mt_ahead ahead = {x + bytes, MT_LINE};
     s->loops->row(s->logarithm, s->n, x, buffer);
-    mt_cpu_stream(s->stream, bytes, buffer, s->call->out[0]->data + i * bytes, 1,
-                  &ahead);
+    mt_cpu_stream(s->stream, bytes, buffer, y, 1, &ahead);
   }
   mt_cpu_stream_end();
 }

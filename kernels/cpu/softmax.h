@@ -24,6 +24,9 @@ typedef struct mt_softmax_loops {
   void (*row_scale)(int64_t n, double factor, void *x);
   void (*columns_scale)(int64_t n, int64_t step, int64_t width, const double *factor,
                         void *x);
+  /* row to a y that begins with a line and has whole ones, past the caches; buffer: as
+  ** long as y; NULL: there is none */
+  void (*row_past)(bool log, int64_t n, const void *x, void *buffer, void *y);
 } mt_softmax_loops;
 
 typedef struct mt_softmax_pair {

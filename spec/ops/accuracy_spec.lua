@@ -2,6 +2,7 @@
 -- values that float64 gives, over the whole range of floats.
 
 local mt = require "mytensor"
+local shell = require "spec.support.shell"
 
 -- MYTENSOR_VERBOSE=1 prints the worst of each.
 local verbose = os.getenv "MYTENSOR_VERBOSE" == "1"
@@ -74,6 +75,26 @@ describe("in float32", function()
     assert.equal("inf 0 nan nan 1 1 inf 0", texts(x:exp()))
     assert.equal("1 -1 nan nan 0 -0 1 -1", texts(x:tanh()))
     assert.equal("1 0 nan nan 0.5 0.5 1 0", texts(x:sigmoid()))
+  end)
+end)
+
+describe("with AVX2 and with AVX-512", function()
+  it("exp, sigmoid and tanh of float32 give the same bits", function()
+    local code = [[local mt = require "mytensor"
+      local x = mt.cat { mt.linspace(-110, 110, 70001),
+        mt.tensor { 1 / 0, -1 / 0, 0 / 0, -0.0, 1e-40, -87.4, 88.5, 88.8, -103.9 } }
+      for _, op in ipairs { "exp", "sigmoid", "tanh" } do
+        local y, sum = x[op](x):totable(), 0
+        for i, v in ipairs(y) do
+          sum = (sum * 31 + (v ~= v and 1 or string.unpack("I4", string.pack("f", v))))
+            % 2 ^ 40
+        end
+        print(op, sum)
+      end]]
+    local wide, narrow = shell.lua_run(code), shell.lua_run(code,
+      { env = "MYTENSOR_ISA=v3" })
+    assert.equal(0, wide.code, wide.err)
+    assert.equal(narrow.out, wide.out)
   end)
 end)
 
