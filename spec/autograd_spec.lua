@@ -134,6 +134,15 @@ describe("backward", function()
     assert.same({ 400, 800, 12, 16 }, x.grad:totable())
   end)
 
+  it("passes relu and elu where the input is NaN, as PyTorch does", function()
+    for _, op in ipairs { "relu", "elu" } do
+      local x = mt.tensor { 0 / 0, -1, 2 }:requires_grad_()
+      x[op](x):backward(mt.tensor { 3, 3, 3 })
+      assert.equal(3, x.grad[1]:item(), op)
+      assert.equal(3, x.grad[3]:item(), op)
+    end
+  end)
+
   it("carries nothing into integer tensors", function()
     local x = leaf { 1.5, 2.5 }
     local i = x:to "int64"

@@ -47,8 +47,20 @@ describe("mt.backends.cudnn", function()
     fails(expected .. "nil", set("enabled", nil))
     fails("mt%.backends%.cudnn has no field 'benchmark' to assign",
       set("benchmark", true))
+    fails("mt%.backends%.cudnn has no field 'version' to assign", set("version", print))
+    fails("mt%.backends%.cudnn has no field 'is_available' to assign",
+      set("is_available", nil))
+    assert.equal("function", type(cudnn.is_available))
     assert.is_nil(cudnn.benchmark)
     assert.is_true(cudnn.enabled)
+  end)
+
+  it("is completed by the prompt", function()
+    local global = rawget(_G, "mt")
+    finally(function() rawset(_G, "mt", global) end)
+    rawset(_G, "mt", mt)
+    assert.same({ "enabled", "is_available(", "version(" },
+      require "mytensor.repl".complete "mt.backends.cudnn.")
   end)
 
   it("has a version, or says why not", function()
@@ -61,7 +73,7 @@ describe("mt.backends.cudnn", function()
     else
       assert.is_nil(version)
       assert.equal(reason, why)
-      assert.equal(reason, mt.info().libraries.cudnn)
+      assert.equal("none (" .. reason .. ")", mt.info().libraries.cudnn)
       assert.truthy(#reason > 0)
     end
     if not devices.cuda then assert.is_false(available) end

@@ -20,8 +20,9 @@ describe("examples/embed", function()
 end)
 
 -- Compile a program of spec/support against the module of the build.
-local function program(source)
+local function program(source, more)
   need_compiler()
+  if not source:find "/" then source = "spec/support/" .. source end
   local so = shell.build .. "/mytensor.so"
   if not shell.exists(so) then pending(so .. " is not built") end
   local static = shell.run("ls /usr/lib/*/liblua5.4.a /usr/local/lib/liblua5.4.a "
@@ -30,13 +31,46 @@ local function program(source)
   local path = os.tmpname()
   local r = shell.run(table.concat({ "gcc -O1 -Wall -Wextra -Werror -I. -Iruntime",
     shell.lua_includes, "-o", path,
-    "spec/support/" .. source, "-Wl,-E -Wl,--whole-archive", static,
+    source, more or "", "-Wl,-E -Wl,--whole-archive", static,
     "-Wl,--no-whole-archive -L" .. shell.build, "-l:mytensor.so",
     "-Wl,-rpath," .. shell.quote(require "lfs".currentdir() .. "/" .. shell.build),
     "-lm -ldl -lpthread" }, " "))
   assert.equal(0, r.code, r.err)
   return path
 end
+
+describe("a Lua older than 5.4.4", function()
+  it("keeps its collector incremental: the generational one has bugs there", function()
+    local function mode(release)
+      local source = os.tmpname() .. ".c"
+      shell.write(source, ([[
+        #include <lauxlib.h>
+        #include <lualib.h>
+        #include <stdio.h>
+        %s
+        int main(int n, char **argv) {
+          lua_State *L = luaL_newstate();
+          luaL_openlibs(L);
+          if (n == 2 && luaL_dostring(L, argv[1])) puts(lua_tostring(L, -1));
+          lua_close(L);
+          return 0;
+        }]]):format(release and ('const char lua_ident[] = "$LuaVersion: Lua %s  $";')
+                      :format(release) or ""))
+      local path = program(source, "-Wl,-z,muldefs")
+      local r = shell.run(("%s %s"):format(path, shell.quote(([[
+        package.cpath = %q .. "/?.so"
+        local mt = require "mytensor"
+        for _ = 1, 3000 do mt.ones(300) end
+        print(mt.info().lua, collectgarbage "incremental")
+        ]]):format(shell.build))))
+      os.remove(path)
+      os.remove(source)
+      return r.out .. r.err
+    end
+    assert.equal("Lua 5.4.2\tincremental\n", mode "5.4.2")
+    assert.equal("Lua 5.4.6\tgenerational\n", mode "5.4.6")
+  end)
+end)
 
 describe("several states", function()
   it("in one process, in one thread and in many, do not disturb each other", function()

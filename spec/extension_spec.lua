@@ -100,10 +100,19 @@ describe("a C module", function()
       y:free()
       print(mt.memory_stats().overruns)
     ]]):format(file), { env = "MYTENSOR_GUARD=1" })
+    local made = shell.lua_run(([[
+      local mt = require "mytensor"
+      local extension = package.loadlib(%q, "luaopen_extension")()
+      local y = mt.zeros(3):exp()
+      local x = mt.full({ 3 }, 2)
+      extension.spoil(x, 12)
+      x:free()
+    ]]):format(file), { env = "MYTENSOR_GUARD=1" })
     os.remove(file)
+    assert.truthy(made.err:find("made for full, was overwritten", 1, true), made.err)
     assert.equal("1\n", r.out)
-    assert.equal("mytensor: guard: 1 bytes before a block of 12 bytes on cpu, made for "
-      .. "relu, were overwritten: offsets -2 to -2\n"
+    assert.equal("mytensor: guard: 1 byte before a block of 12 bytes on cpu, made for "
+      .. "relu, was overwritten: offsets -2 to -2\n"
       .. "mytensor: guard: 2 bytes behind a block of 12 bytes on cpu, made for relu, "
       .. "were overwritten: offsets 12 to 13\n", r.err)
   end)

@@ -152,6 +152,17 @@ describe("mtlua", function()
     assert.equal("cpu", r.out)
   end)
 
+  it("takes no instruction set that there is not", function()
+    local code = [[ -e 'io.write(require("mytensor").ones(2):sum():item())']]
+    for _, isa in ipairs { "v1", "v3", "v4" } do
+      assert.equal("2", shell.run("MYTENSOR_ISA=" .. isa .. " " .. mtlua .. code).out)
+    end
+    local r = shell.run("MYTENSOR_ISA=nonsense " .. mtlua .. code)
+    assert.equal(1, r.code)
+    assert.truthy(r.err:find("MYTENSOR_ISA: unknown instruction set 'nonsense': want "
+      .. "v1, v3 or v4", 1, true), r.err)
+  end)
+
   it("loads other C modules", function()
     assert.equal("table\n", run([[-e 'print(type(require "lfs"))']]).out)
   end)

@@ -77,6 +77,42 @@ describe("an op with _", function()
     assert.same({ 1, 1 }, i:totable())
   end)
 
+  it("works on views whose strides are close, if no two elements meet", function()
+    local x = mt.zeros(4, 5)
+    local v = x:unfold(1, 3, 1):diagonal(0, 1, 2)
+    assert.same({ 5, 6 }, v:stride())
+    v:add_(mt.tensor { { 1, 2 }, { 3, 4 }, { 5, 6 } })
+    assert.same({ { 1, 0, 0, 0, 0 }, { 3, 2, 0, 0, 0 }, { 5, 4, 0, 0, 0 },
+      { 0, 6, 0, 0, 0 } }, x:totable())
+  end)
+
+  it("refuses exactly those views of which two elements meet", function()
+    local seed = os.time()
+    math.randomseed(seed)
+    local met, apart = 0, 0
+    for _ = 1, 300 do
+      local x = mt.arange(math.random(4, 40), { dtype = "int64" })
+      if math.random(2) == 1 then x = x:narrow(1, 1, #x // 4 * 4):view(-1, 4) end
+      for _ = 1, math.random(3) do
+        local dim = math.random(x:dim())
+        if x:dim() > 1 and math.random(3) == 1 then
+          x = x:diagonal(0, 1, 2)
+        elseif x:dim() < 4 and x:size(dim) > 0 then
+          x = x:unfold(dim, math.random(x:size(dim)), math.random(4))
+        end
+      end
+      local seen, twice = {}, false
+      for _, v in ipairs(x:reshape(-1):totable()) do
+        twice, seen[v] = twice or seen[v] ~= nil, true
+      end
+      local ok = pcall(x.add_, x, 0)
+      assert.equal(not twice, ok, ("seed %d: shape %s, strides %s"):format(seed,
+        table.concat(x:shape(), " "), table.concat(x:stride(), " ")))
+      if twice then met = met + 1 else apart = apart + 1 end
+    end
+    assert.is_true(met > 20 and apart > 20, met .. " " .. apart)
+  end)
+
   it("works when an argument is the tensor itself", function()
     local x = mt.tensor { 1, 2, 3 }
     x:mul_(x)

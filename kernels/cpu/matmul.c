@@ -191,31 +191,48 @@ static bool is_small(const mt_call *call) {
          a->shape[0] <= FEW_TERMS && b->shape[1] <= FEW_TERMS;
 }
 
-/* Four columns at a time. */
-#define SMALL_PRODUCT(T, suffix)                                         \
-  static void small_product_##suffix(const mt_view *a, const mt_view *b, \
-                                     const mt_view *c) {                 \
-    const int64_t m = a->shape[0], n = b->shape[1], inner = a->shape[1]; \
-    const int64_t ars = a->stride[0], acs = a->stride[1];                \
-    const int64_t brs = b->stride[0], bcs = b->stride[1];                \
-    T *z = (T *)c->data;                                                 \
-    for (int64_t i = 0; i < m; i++)                                      \
-      for (int64_t j = 0; j < n; j += 4) {                               \
-        const int64_t left = n - j < 4 ? n - j : 4, last = left - 1;     \
-        const int64_t b1 = (last < 1 ? last : 1) * bcs;                  \
-        const int64_t b2 = (last < 2 ? last : 2) * bcs, b3 = last * bcs; \
-        const T *x = (const T *)a->data + i * ars;                       \
-        const T *y = (const T *)b->data + j * bcs;                       \
-        double sum[4] = {0};                                             \
-        for (int64_t k = 0; k < inner; k++, x += acs, y += brs) {        \
-          const double u = (double)*x;                                   \
-          sum[0] += u * (double)y[0];                                    \
-          sum[1] += u * (double)y[b1];                                   \
-          sum[2] += u * (double)y[b2];                                   \
-          sum[3] += u * (double)y[b3];                                   \
-        }                                                                \
-        for (int64_t q = 0; q < left; q++) *z++ = (T)sum[q];             \
-      }                                                                  \
+typedef double doubles __attribute__((vector_size(32)));
+
+/* Two rows and four columns at a time. */
+#define SMALL_PRODUCT(T, suffix)                                          \
+  typedef T four_##suffix __attribute__((vector_size(4 * sizeof(T))));    \
+  static inline void put_##suffix(T *z, int64_t n, const doubles *sum) {  \
+    const four_##suffix v = __builtin_convertvector(*sum, four_##suffix); \
+    if (n == 4)                                                           \
+      memcpy(z, &v, sizeof v);                                            \
+    else                                                                  \
+      for (int64_t q = 0; q < n; q++) z[q] = v[q];                        \
+  }                                                                       \
+  static void small_product_##suffix(const mt_view *a, const mt_view *b,  \
+                                     const mt_view *c) {                  \
+    const int64_t m = a->shape[0], n = b->shape[1], inner = a->shape[1];  \
+    const int64_t ars = a->stride[0], acs = a->stride[1];                 \
+    const int64_t brs = b->stride[0], bcs = b->stride[1];                 \
+    for (int64_t i = 0; i < m; i += 2)                                    \
+      for (int64_t j = 0; j < n; j += 4) {                                \
+        const int64_t left = n - j < 4 ? n - j : 4, last = left - 1;      \
+        const int64_t b1 = (last < 1 ? last : 1) * bcs;                   \
+        const int64_t b2 = (last < 2 ? last : 2) * bcs, b3 = last * bcs;  \
+        const bool pair = i + 1 < m; /* an odd last row: twice */         \
+        const int64_t next = pair ? ars : 0;                              \
+        const bool whole = left == 4 && bcs == 1;                         \
+        const T *x = (const T *)a->data + i * ars;                        \
+        const T *y = (const T *)b->data + j * bcs;                        \
+        doubles sum = {0}, sum1 = {0};                                    \
+        for (int64_t k = 0; k < inner; k++, x += acs, y += brs) {         \
+          four_##suffix v;                                                \
+          if (whole)                                                      \
+            memcpy(&v, y, sizeof v);                                      \
+          else                                                            \
+            v = (four_##suffix){y[0], y[b1], y[b2], y[b3]};               \
+          const doubles w = __builtin_convertvector(v, doubles);          \
+          sum += (double)*x * w;                                          \
+          sum1 += (double)x[next] * w;                                    \
+        }                                                                 \
+        T *z = (T *)c->data + i * n + j;                                  \
+        put_##suffix(z, left, &sum);                                      \
+        if (pair) put_##suffix(z + n, left, &sum1);                       \
+      }                                                                   \
   }
 SMALL_PRODUCT(float, f32)
 SMALL_PRODUCT(double, f64)

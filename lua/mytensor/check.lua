@@ -102,7 +102,7 @@ function check.number(n, name, v, what, low, high, open)
 end
 
 --- Raise unless `options` is nil or a table that has no other keys than those of
---- `known`.
+--- `known`, and booleans where those are the defaults.
 --- @param known table<string, any> the defaults, `check.none` where there is none
 --- @return table a new one: the defaults overlaid with the options
 function check.options(n, name, options, known)
@@ -121,6 +121,10 @@ function check.options(n, name, options, known)
       table.sort(names)
       check.fail(n, name, "unknown option '%s' (known: %s)", tostring(key),
                  table.concat(names, ", "))
+    end
+    if type(known[key]) == "boolean" and type(value) ~= "boolean" then
+      check.fail(n, name, "option '%s' must be true or false, got %s", key,
+                 check.type_name(value))
     end
     result[key] = value
   end

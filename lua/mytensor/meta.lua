@@ -4364,6 +4364,12 @@ function Module:float() end
 --- The same as `to "float64"`.
 function Module:double() end
 
+--- The same as `to "float16"`.
+function Module:half() end
+
+--- The same as `to "bfloat16"`.
+function Module:bfloat16() end
+
 --- What stands between the parentheses in `tostring`: for subclasses to define.
 ---@return string
 function Module:extra_repr() end

@@ -42,10 +42,14 @@ static bool is_enabled(lua_State *L, int key) {
          strcmp(lua_tostring(L, key), "enabled") == 0;
 }
 
-/* __index */
+/* __index; upvalue: the functions */
 static int cudnn_get(lua_State *L) {
-  if (!is_enabled(L, 2)) return 0;
-  lua_pushboolean(L, mtl_context(L)->cudnn);
+  if (is_enabled(L, 2)) {
+    lua_pushboolean(L, mtl_context(L)->cudnn);
+  } else {
+    lua_settop(L, 2);
+    lua_rawget(L, lua_upvalueindex(1));
+  }
   return 1;
 }
 
@@ -67,14 +71,21 @@ static int cudnn_set(lua_State *L) {
 static const luaL_Reg functions[] = {
     {"is_available", cudnn_is_available}, {"version", cudnn_version}, {NULL, NULL}};
 
-static const luaL_Reg fields[] = {
-    {"__index", cudnn_get}, {"__newindex", cudnn_set}, {NULL, NULL}};
-
-/* stack: module */
+/* stack: module. The table itself is empty, so that every assignment is seen; __members
+** tells the prompt what there is. */
 void mtl_open_backends(lua_State *L) {
   lua_createtable(L, 0, 1);
+  lua_newtable(L);
+  lua_createtable(L, 0, 3); /* its metatable */
   luaL_newlib(L, functions);
-  luaL_newlib(L, fields);
+  lua_pushvalue(L, -1);
+  lua_pushcclosure(L, cudnn_get, 1);
+  lua_setfield(L, -3, "__index");
+  lua_pushboolean(L, 1);
+  lua_setfield(L, -2, "enabled");
+  lua_setfield(L, -2, "__members");
+  lua_pushcfunction(L, cudnn_set);
+  lua_setfield(L, -2, "__newindex");
   lua_setmetatable(L, -2);
   lua_setfield(L, -2, "cudnn");
   lua_setfield(L, -2, "backends");
@@ -84,7 +95,7 @@ void mtl_push_cudnn(lua_State *L) {
   const char *reason = NULL;
   const int version = cudnn_version_of(&reason);
   if (version == 0) {
-    lua_pushstring(L, reason);
+    lua_pushfstring(L, "none (%s)", reason);
   } else {
     lua_pushfstring(L, "%d.%d.%d", version / 10000, version / 100 % 100, version % 100);
   }

@@ -7,6 +7,7 @@
 ** comes when live bytes have grown by an eighth, if there is time: steps are to take
 ** a twelfth of it, major ones half as much. */
 #include <limits.h>
+#include <string.h>
 #include <time.h>
 
 #include "runtime/bind/state.h"
@@ -15,6 +16,26 @@
 #define WINDOW 0.25                /* seconds to look at */
 #define MOST   ((size_t)512 << 10) /* bytes on the host between two steps */
 #define ROOM   ((int64_t)64 << 20) /* growth that cannot wait for time */
+
+/* Lua's own text, with the release that runs; the header tells the one that we were
+** compiled for. */
+extern const char lua_ident[] __attribute__((weak));
+
+const char *mtl_lua_release(void) {
+  static char text[] = LUA_VERSION ".x"; /* one digit behind the point, so far */
+  const char *const here = lua_ident;
+  const char *found = here != NULL ? strstr(here, LUA_VERSION ".") : NULL;
+  if (found == NULL) return LUA_RELEASE;
+  const char digit = found[sizeof LUA_VERSION];
+  __atomic_store_n(&text[sizeof LUA_VERSION], digit, __ATOMIC_RELAXED);
+  return text;
+}
+
+/* Before 5.4.4 the generational mode has bugs: it may free what is alive, or never see
+** what has died. */
+static bool generational_is_safe(void) {
+  return mtl_lua_release()[sizeof LUA_VERSION] >= '4';
+}
 
 static double seconds(void) {
   struct timespec now;
@@ -78,7 +99,8 @@ void mtl_step_collector(lua_State *L, mtl_state *s) {
   s->ctx.gc_debt = s->ctx.gpu_debt = 0;
   const double start = seconds();
   if (!p->generational) {
-    lua_gc(L, LUA_GCGEN, 0, 0); /* once: a script may decide otherwise */
+    /* Once: a script may decide otherwise. */
+    if (generational_is_safe()) lua_gc(L, LUA_GCGEN, 0, 0);
     p->generational = true;
     p->major_live = live_bytes(s);
   } else {

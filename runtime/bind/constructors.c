@@ -4,6 +4,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/guard.h"
 
 /* ---- what all of them share ---- */
 
@@ -69,6 +70,7 @@ static void raise_if(const maker *m, mt_status status) {
 /* Push the tensor, its elements not yet set. */
 static void make(maker *m) {
   mt_tensor **slot = mtl_new_tensor(m->L);
+  mt_guard_name(m->fname);
   raise_if(m, mt_empty(m->ctx, m->options.dtype, m->options.device, m->ndim, m->shape,
                        slot));
   m->t = *slot;

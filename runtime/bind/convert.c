@@ -5,6 +5,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/guard.h"
 
 static const mt_device cpu = {MT_CPU, 0};
 
@@ -399,18 +400,19 @@ static int from_bytes(lua_State *L) {
   const bool big_endian = lua_toboolean(L, 4);
   const int64_t offset = lua_isnoneornil(L, 5) ? 0 : mtl_check_int(L, 5, fname);
   if (offset < 0 || (uint64_t)offset > length) {
-    mtl_argerror(L, 5, fname, "offset %lld is not within the %zu bytes of the string",
-                 (long long)offset, length);
+    mtl_argerror(L, 5, fname, "offset %lld is not within the %zu byte%s of the string",
+                 (long long)offset, length, length == 1 ? "" : "s");
   }
   int64_t n;
   const size_t size = mt_dtype_size(dtype), rest = length - (size_t)offset;
   raise_if(L, fname, mt_shape_numel(ndim, shape, size, &n));
   if ((uint64_t)n * size > rest) {
-    mtl_argerror(L, 1, fname, "%s of shape %s takes %llu bytes, the string has %zu",
+    mtl_argerror(L, 1, fname, "%s of shape %s takes %llu byte%s, the string has %zu",
                  mt_dtype_name(dtype), mt_shape_text(ndim, shape),
-                 (unsigned long long)n * size, rest);
+                 (unsigned long long)n * size, n * (int64_t)size == 1 ? "" : "s", rest);
   }
   mt_tensor **t = mtl_new_tensor(L);
+  mt_guard_name(fname);
   raise_if(L, fname, mt_empty(ctx, dtype, cpu, ndim, shape, t));
   if (n == 0) return 1;
   char *data = (*t)->v.data;

@@ -76,6 +76,7 @@ static void build_module(lua_State *L) {
       mtl_open_build,        mtl_open_profile};
   mtl_open_state(L);
   mtl_preset_device(L);
+  mtl_check_isa(L);
   lua_createtable(L, 0, 400);
   for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
     parts[i](L);

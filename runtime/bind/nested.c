@@ -5,6 +5,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/guard.h"
 
 typedef struct reader {
   lua_State *L;
@@ -194,6 +195,7 @@ void mtl_read_nested(lua_State *L, int arg, const char *fname, mtl_options *o) {
   r.dtype = o->dtype;
   const mt_device cpu = {MT_CPU, 0};
   mt_tensor **t = mtl_new_tensor(L);
+  mt_guard_name(fname);
   if (mt_empty(ctx, r.dtype, cpu, r.ndim, r.shape, t) != MT_OK) mtl_raise(L, fname);
   r.next = (*t)->v.data;
   lua_pushvalue(L, arg);

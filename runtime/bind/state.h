@@ -90,6 +90,8 @@ void mtl_step_collector(lua_State *L, mtl_state *s);
 /* Is there room for the call of a finalizer? One that Lua has no memory to call is lost,
 ** and with it the tensor. Lua keeps the room that this asks for. */
 bool mtl_can_finalize(lua_State *L);
+/* The Lua that runs: "Lua 5.4.4" (collect.c). */
+const char *mtl_lua_release(void);
 /* seconds = mt._collecting() (collect.c) */
 int mtl_collecting(lua_State *L);
 
@@ -114,6 +116,8 @@ const char *mtl_getenv(lua_State *L, const char *name);
 
 /* Set the state's default device to what the host or the environment says. */
 void mtl_preset_device(lua_State *L);
+/* Raise if the environment asks for kernels of an unknown instruction set. */
+void mtl_check_isa(lua_State *L);
 
 /* Push a tensor made of the nested table, number or boolean at arg (nested.c).
 ** Without a dtype in the options, booleans set it to bool. */

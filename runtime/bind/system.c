@@ -129,7 +129,11 @@ static int mt_get_matmul_precision(lua_State *L) {
 /* "auto" is a GPU if there is one. */
 static mt_status parse_default_device(lua_State *L, const char *name,
                                       mt_device *d /* [out] */) {
-  if (strcmp(name, "auto") != 0) return mtl_parse_device(L, name, d);
+  if (strcmp(name, "auto") != 0) {
+    if (mtl_parse_device(L, name, d) == MT_OK) return MT_OK;
+    return mt_fail(MT_EDEVICE, "unknown device '%.40s': want cpu, cuda, cuda:N or auto",
+                   name);
+  }
   *d = mtl_current_gpu(L);
   if (mt_backend_of(*d) == NULL) *d = (mt_device){MT_CPU, 0};
   return MT_OK;
@@ -169,6 +173,14 @@ void mtl_preset_device(lua_State *L) {
     luaL_error(L, "%s: %s", source, mt_last_error()->text);
   }
   lua_pop(L, 1);
+}
+
+void mtl_check_isa(lua_State *L) {
+  const char *isa = mtl_getenv(L, "MYTENSOR_ISA");
+  if (isa != NULL && isa[0] != '\0' && strcmp(isa, "v1") != 0 &&
+      strcmp(isa, "v3") != 0 && strcmp(isa, "v4") != 0) {
+    luaL_error(L, "MYTENSOR_ISA: unknown instruction set '%s': want v1, v3 or v4", isa);
+  }
 }
 
 /* ---- mt.info() ---- */
@@ -252,7 +264,7 @@ static int mt_info(lua_State *L) {
   set_string(L, "version", MT_VERSION);
   lua_pushinteger(L, MT_API_VERSION);
   lua_setfield(L, -2, "api_version");
-  set_string(L, "lua", LUA_RELEASE);
+  set_string(L, "lua", mtl_lua_release());
   set_string(L, "compiler", __VERSION__);
   push_cpu_name(L);
   lua_setfield(L, -2, "cpu");

@@ -267,7 +267,8 @@ static mt_status check_target(const mt_tensor *x, const mt_view *result,
                        "in place: shape %s cannot hold a result of shape %s",
                        mt_view_text(&x->v), mt_view_text(result));
   if (!mt_plan_may_store(dtype, x->v.dtype))
-    return mt_fail_arg(MT_EDTYPE, 1, "in place: a %s tensor cannot hold a %s result",
+    return mt_fail_arg(MT_EDTYPE, 1,
+                       "in place: a tensor of %s cannot hold a result of %s",
                        mt_dtype_name(x->v.dtype), mt_dtype_name(dtype));
   if (mt_overlaps_itself(&x->v))
     return mt_fail_arg(MT_EARG, 1,

@@ -131,26 +131,47 @@ const char *mt_shape_text(int ndim, const int64_t *shape) {
 
 const char *mt_view_text(const mt_view *v) { return mt_shape_text(v->ndim, v->shape); }
 
-/* Sort the dims that move (size above 1) by stride; false: one of them repeats.
-*Otherwise
-** strides that each pass the span of all smaller dims cannot overlap. */
+#define OVERLAP_STEPS 4096 /* after so many, elements count as sharing memory */
+
+/* Is there a sum of a[k] * stride[k], |a[k]| < size[k], that is 0, with some a[k] other
+** than 0? Then two elements lie in one place. The dims below n can still move it by as
+** much as `span` of each; strides are in ascending order. */
+static bool meets(int n, const int64_t *size, const int64_t *stride,
+                  const int64_t *span, int64_t sum, bool moved, int *steps) {
+  if (n == 0) return moved && sum == 0;
+  const int64_t step = stride[n - 1], most = size[n - 1] - 1, rest = span[n - 1];
+  /* Only these leave what the smaller dims can make up for. */
+  int64_t from = (-rest - sum) / step - 1, to = (rest - sum) / step + 1;
+  if (from < -most) from = -most;
+  if (to > most) to = most;
+  if (!moved && from < 0) from = 0; /* the rest is the same with the signs changed */
+  for (int64_t a = from; a <= to; a++) {
+    if (--*steps < 0) return true;
+    if (meets(n - 1, size, stride, span, sum + a * step, moved || a != 0, steps))
+      return true;
+  }
+  return false;
+}
+
 bool mt_overlaps_itself(const mt_view *v) {
-  int order[MT_MAX_DIMS], n = 0;
+  int64_t size[MT_MAX_DIMS], stride[MT_MAX_DIMS], span[MT_MAX_DIMS], sum = 0;
+  int n = 0, steps = OVERLAP_STEPS;
+  bool apart = true; /* each stride passes the span of all smaller dims */
   for (int d = 0; d < v->ndim; d++) {
     if (v->shape[d] == 0) return false;
     if (v->shape[d] == 1) continue;
+    if (v->stride[d] == 0) return true;
     int at = n++;
-    for (; at > 0 && v->stride[order[at - 1]] > v->stride[d]; at--)
-      order[at] = order[at - 1];
-    order[at] = d;
+    for (; at > 0 && stride[at - 1] > v->stride[d]; at--)
+      size[at] = size[at - 1], stride[at] = stride[at - 1];
+    size[at] = v->shape[d], stride[at] = v->stride[d];
   }
-  int64_t span = 0; /* of the smaller dims, elements */
   for (int k = 0; k < n; k++) {
-    const int d = order[k];
-    if (v->stride[d] <= span) return true;
-    span += (v->shape[d] - 1) * v->stride[d];
+    span[k] = sum; /* elements, of those before k */
+    apart = apart && stride[k] > sum;
+    sum += (size[k] - 1) * stride[k];
   }
-  return false;
+  return !apart && meets(n, size, stride, span, 0, false, &steps);
 }
 
 static void byte_range(const mt_view *v, const char **lo, const char **hi) {

@@ -79,10 +79,12 @@ static bool look(mt_device device, const uint64_t *mark, int64_t from, size_t by
   const char *op = names[right & ((1 << 10) - 1)];
   fprintf(
       stderr,
-      "mytensor: guard: %lld bytes %s a block of %zu bytes on %s, made for %s, were "
+      "mytensor: guard: %lld byte%s %s a block of %zu byte%s on %s, made for %s, %s "
       "overwritten: offsets %lld to %lld\n",
-      (long long)changed, from < 0 ? "before" : "behind", bytes, mt_device_name(device),
-      op ? op : names[0], (long long)(from + first), (long long)(from + last));
+      (long long)changed, changed == 1 ? "" : "s", from < 0 ? "before" : "behind",
+      bytes, bytes == 1 ? "" : "s", mt_device_name(device), op ? op : names[0],
+      changed == 1 ? "was" : "were", (long long)(from + first),
+      (long long)(from + last));
   return true;
 }
 

@@ -141,7 +141,8 @@ static const char *size_text(char *text, size_t room, int64_t bytes) {
   double x = (double)bytes;
   int unit = 0;
   while (x >= 1024 && unit < 6) x /= 1024, unit++;
-  snprintf(text, room, unit ? "%.1f %s" : "%.0f %s", x, units[unit]);
+  snprintf(text, room, unit ? "%.1f %s" : "%.0f %s", x,
+           bytes == 1 ? "byte" : units[unit]);
   return text;
 }
 

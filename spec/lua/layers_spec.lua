@@ -249,6 +249,18 @@ describe("losses", function()
   end)
 end)
 
+describe("options that say yes or no", function()
+  it("are booleans", function()
+    raises("bad argument #2 to 'LayerNorm' (option 'affine' must be true or false, got "
+      .. "string)", nn.LayerNorm, 4, { affine = "no" })
+    raises("bad argument #2 to 'LayerNorm' (option 'bias' must be true or false, got "
+      .. "integer)", nn.LayerNorm, 4, { bias = 3 })
+    raises("bad argument #3 to 'Linear' (option 'bias' must be true or false, got "
+      .. "integer)", nn.Linear, 4, 3, { bias = 0 })
+    assert.is_nil(nn.LayerNorm(4, { affine = false }).weight)
+  end)
+end)
+
 describe("nn.Sequential", function()
   it("chains modules, counts them, and gives them by number", function()
     local m = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
@@ -275,6 +287,27 @@ describe("nn.Sequential", function()
       .. "with the key a)", nn.ModuleList, { a = nn.ReLU() })
     raises("bad argument #2 to 'Sequential' (module expected, got function)",
            nn.Sequential, nn.ReLU(), print)
+  end)
+
+  it("is a chain without gaps, of modules only", function()
+    local m = nn.Sequential(nn.ReLU(), nn.Tanh())
+    local function set(key, value) return function() m[key] = value end end
+    raises("Sequential[4]: there are 2 modules: replace one, append at [3] or remove "
+      .. "[2]", set(4, nn.ReLU()))
+    raises("Sequential[1]: there are 2 modules", set(1, nil))
+    raises("Sequential[0]: there are 2 modules", set(0, nn.ReLU()))
+    raises("Sequential[3]: module expected, got function", set(3, print))
+    raises("Sequential[1]: module expected, got boolean", set(1, true))
+    m[2] = nil
+    assert.equal(1, #m)
+    m.head = nn.Linear(2, 2) -- a child, but no link
+    m.note = "x"
+    assert.equal(1, #m)
+    assert.equal(2, #m:parameters())
+    assert.same({ 0, 3 }, m(mt.tensor { -1, 3 }):totable())
+    m:append(nn.Tanh())
+    assert.equal("Tanh", m[2].__name)
+    assert.equal(2, #m)
   end)
 
   it("gives the gradient to every layer", function()

@@ -395,6 +395,16 @@ function Module:double()
   return self:to "float64"
 end
 
+--- The same as `to "float16"`.
+function Module:half()
+  return self:to "float16"
+end
+
+--- The same as `to "bfloat16"`.
+function Module:bfloat16()
+  return self:to "bfloat16"
+end
+
 --- What stands between the parentheses in `tostring`: for subclasses to define.
 --- @return string
 function Module:extra_repr()

@@ -49,12 +49,25 @@ function Sequential:append(module)
   return self
 end
 
-function Sequential:__len()
-  local state, n = self._state, 0
-  local order, kinds = state.order, state.kinds
-  for i = 1, #order do
-    if kinds[order[i]] == "module" then n = n + 1 end
+-- A field with a name, as a subclass may have, is no link of the chain.
+function Sequential:__newindex(key, value)
+  local n = #self
+  if math.type(key) == "integer" then
+    if value == nil and key ~= n or key < 1 or key > n + 1 then
+      check.raise("%s[%d]: there %s %d module%s: replace one, append at [%d]%s",
+                  self.__name, key, n == 1 and "is" or "are", n, n == 1 and "" or "s",
+                  n + 1, n > 0 and (" or remove [%d]"):format(n) or "")
+    elseif value ~= nil and not walk.is_module(value) then
+      check.raise("%s[%d]: module expected, got %s", self.__name, key,
+                  check.type_name(value))
+    end
   end
+  Module.__newindex(self, key, value)
+end
+
+function Sequential:__len()
+  local kinds, n = self._state.kinds, 0
+  while kinds[n + 1] == "module" do n = n + 1 end
   return n
 end
 

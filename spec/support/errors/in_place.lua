@@ -4,13 +4,16 @@ return {
     "calling 'add_' on bad self (in place: shape [2] cannot hold a result of "
       .. "shape [3, 2])" },
   { 'mt.ones({2}, {dtype = "int64"}):add_(1.5)',
-    "calling 'add_' on bad self (in place: a int64 tensor cannot hold a float32 "
-      .. "result)" },
+    "calling 'add_' on bad self (in place: a tensor of int64 cannot hold a result of "
+      .. "float32)" },
   { 'mt.ones({2}, {dtype = "int64"}):exp_()',
-    "calling 'exp_' on bad self (in place: a int64 tensor cannot hold a float32 "
-      .. "result)" },
+    "calling 'exp_' on bad self (in place: a tensor of int64 cannot hold a result of "
+      .. "float32)" },
   { "mt.ones(1):expand(4):add_(1)",
     "calling 'add_' on bad self (in place: elements of shape [4] share memory, as "
+      .. "those of an expanded tensor do; clone it first)" },
+  { "mt.zeros(6):unfold(1, 3, 1):add_(1)",
+    "calling 'add_' on bad self (in place: elements of shape [4, 3] share memory, as "
       .. "those of an expanded tensor do; clone it first)" },
   { "mt.ones({2}, {requires_grad = true}):add_(1)",
     "calling 'add_' on bad self (a leaf that requires grad cannot be changed in "

@@ -74,7 +74,7 @@ return {
     "bad argument #1 to 'set_default_dtype' (unknown dtype 'x')" },
   { 'mt.set_default_device("tpu")',
     "bad argument #1 to 'set_default_device' (unknown device 'tpu': want cpu, "
-      .. "cuda or cuda:N)" },
+      .. "cuda, cuda:N or auto)" },
   { "mt.zeros(2, 3):item()",
     "calling 'item' on bad self (a tensor of one element expected, got shape [2, "
       .. "3])" },
