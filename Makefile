@@ -149,12 +149,13 @@ $(B)/gen/embedded.c: $(LUA_SRC) $(HEADERS) $(B)/gen/modules
 	echo '{NULL, NULL, 0}};'; } > $@
 
 # The words of the formulas, for kernels that are compiled at run time.
-$(B)/gen/words_text.c: kernels/words.h
+$(B)/gen/words_text.c: kernels/words.h kernels/special.h
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D); { \
-	echo '/* words_text.c -- the text of kernels/words.h. Generated. */'; \
-	echo '#include "runtime/core/fuse_source.h"'; echo 'const char mt_words_text[] = {'; \
-	od -An -v -tu1 $< | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; } > $@
+	echo '/* words_text.c -- the text of words.h and special.h. Generated. */'; \
+	echo '#include "runtime/core/fuse_source.h"'; \
+	for f in $^; do n=$${f##*/}; echo "const char mt_$${n%.h}_text[] = {"; \
+	od -An -v -tu1 $$f | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; done; } > $@
 
 $(O)/embedded.o $(O)/words_text.o: $(O)/%.o: $(B)/gen/%.c $(B)/gen/flags
 	@mkdir -p $(@D)

@@ -1,4 +1,4 @@
-/* kernels/exponential.h -- exp and tanh of float32, as plain C that compilers turn
+/* kernels/exponential.h -- exp, exp2 and tanh of float32, as plain C that compilers turn
 ** into vectors: no branch, no table, no call.
 **
 ** Both write the argument as n log(2) + r, |r| <= log(2) / 2, and take exp(r) - 1 from a
@@ -14,10 +14,10 @@
 
 #define MT_EXP_FN static inline __attribute__((always_inline, unused))
 
-/* exp's least and greatest argument, tanh's greatest: beyond them nothing changes. A
+/* exp's least and greatest argument, tanh's greatest, exp2's two: beyond them nothing changes. A
 ** compiler that knew these values would follow each through the whole polynomial, and
 ** give two comparisons and two blends more for each. In cpu.c. */
-extern const float mt_exp_bounds[3];
+extern const float mt_exp_bounds[5];
 
 #ifdef __FMA__
 #define MT_MULADD(a, b, c) __builtin_fmaf(a, b, c)
@@ -63,6 +63,17 @@ MT_EXP_FN float mt_float_exp(float x) {
   x = x > mt_exp_bounds[1] ? mt_exp_bounds[1] : x;
   const float t = MT_MULADD(x, 1.44269504f, rounder);
   const float y = mt_exp_polynomial(mt_exp_rest(x, t - rounder)) + 1;
+  const uint32_t n = mt_bits_of_float(t), half = n >> 1; /* plus 254, plus 127 */
+  return y * mt_float_of_bits(half << 23) * mt_float_of_bits((n - half) << 23);
+}
+
+/* The same without a rounded multiple of log(2): exact for whole x. */
+MT_EXP_FN float mt_float_exp2(float x) {
+  const float rounder = MT_EXP_ROUNDER + 2 * 127;
+  x = x < mt_exp_bounds[3] ? mt_exp_bounds[3] : x;
+  x = x > mt_exp_bounds[4] ? mt_exp_bounds[4] : x;
+  const float t = x + rounder;
+  const float y = mt_exp_polynomial((x - (t - rounder)) * 0.693147181f) + 1;
   const uint32_t n = mt_bits_of_float(t), half = n >> 1; /* plus 254, plus 127 */
   return y * mt_float_of_bits(half << 23) * mt_float_of_bits((n - half) << 23);
 }

@@ -5,8 +5,8 @@
 #include <omp.h>
 #include <stdlib.h>
 
-/* exp(-104) is 0, exp(89) infinite, tanh(10) is 1, in float32. See exponential.h. */
-const float mt_exp_bounds[3] = {-104, 89, 2 * 10};
+/* exp(-104) is 0, exp(89) infinite, tanh(10) is 1, 2^-151 is 0, in float32. See exponential.h. */
+const float mt_exp_bounds[5] = {-104, 89, 2 * 10, -151, 128};
 
 int mt_cpu_level_cached = -1;
 

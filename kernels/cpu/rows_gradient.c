@@ -39,6 +39,9 @@
     }                                                                            \
   }
 
+/* A gradient that does not flow is never asked for. */
+#define NONE 0
+
 #define HAS_FLOAT(row)  row
 #define HAS_NUMBER(row) row
 #define HAS_ANY(row)    row

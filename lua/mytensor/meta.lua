@@ -350,6 +350,220 @@ function Tensor:erfc() end
 ---@return mytensor.Tensor y
 function Tensor:erfc_() end
 
+--- 2 to the power x
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.exp2(x) end
+
+--- 2 to the power x
+---@return mytensor.Tensor y
+function Tensor:exp2() end
+
+--- 2 to the power x
+---@return mytensor.Tensor y
+function Tensor:exp2_() end
+
+--- inverse of sinh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.asinh(x) end
+
+--- inverse of sinh
+---@return mytensor.Tensor y
+function Tensor:asinh() end
+
+--- inverse of sinh
+---@return mytensor.Tensor y
+function Tensor:asinh_() end
+
+--- inverse of cosh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.acosh(x) end
+
+--- inverse of cosh
+---@return mytensor.Tensor y
+function Tensor:acosh() end
+
+--- inverse of cosh
+---@return mytensor.Tensor y
+function Tensor:acosh_() end
+
+--- inverse of tanh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.atanh(x) end
+
+--- inverse of tanh
+---@return mytensor.Tensor y
+function Tensor:atanh() end
+
+--- inverse of tanh
+---@return mytensor.Tensor y
+function Tensor:atanh_() end
+
+--- inverse of erf; infinite at -1 and 1
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.erfinv(x) end
+
+--- inverse of erf; infinite at -1 and 1
+---@return mytensor.Tensor y
+function Tensor:erfinv() end
+
+--- inverse of erf; infinite at -1 and 1
+---@return mytensor.Tensor y
+function Tensor:erfinv_() end
+
+--- logarithm of the absolute value of the gamma function
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.lgamma(x) end
+
+--- logarithm of the absolute value of the gamma function
+---@return mytensor.Tensor y
+function Tensor:lgamma() end
+
+--- logarithm of the absolute value of the gamma function
+---@return mytensor.Tensor y
+function Tensor:lgamma_() end
+
+--- derivative of lgamma
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.digamma(x) end
+
+--- derivative of lgamma
+---@return mytensor.Tensor y
+function Tensor:digamma() end
+
+--- derivative of lgamma
+---@return mytensor.Tensor y
+function Tensor:digamma_() end
+
+--- derivative of digamma of an order 0 .. 170; NaN for any other
+---@param x mytensor.Tensor
+---@param order? number
+---@return mytensor.Tensor y
+function mt.polygamma(x, order) end
+
+--- derivative of digamma of an order 0 .. 170; NaN for any other
+---@param order? number
+---@return mytensor.Tensor y
+function Tensor:polygamma(order) end
+
+--- derivative of digamma of an order 0 .. 170; NaN for any other
+---@param order? number
+---@return mytensor.Tensor y
+function Tensor:polygamma_(order) end
+
+--- modified Bessel function of the first kind, order 0
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.i0(x) end
+
+--- modified Bessel function of the first kind, order 0
+---@return mytensor.Tensor y
+function Tensor:i0() end
+
+--- modified Bessel function of the first kind, order 0
+---@return mytensor.Tensor y
+function Tensor:i0_() end
+
+--- i0(x) * exp(-|x|), without overflow
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.i0e(x) end
+
+--- i0(x) * exp(-|x|), without overflow
+---@return mytensor.Tensor y
+function Tensor:i0e() end
+
+--- i0(x) * exp(-|x|), without overflow
+---@return mytensor.Tensor y
+function Tensor:i0e_() end
+
+--- modified Bessel function of the first kind, order 1
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.i1(x) end
+
+--- modified Bessel function of the first kind, order 1
+---@return mytensor.Tensor y
+function Tensor:i1() end
+
+--- modified Bessel function of the first kind, order 1
+---@return mytensor.Tensor y
+function Tensor:i1_() end
+
+--- i1(x) * exp(-|x|), without overflow
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.i1e(x) end
+
+--- i1(x) * exp(-|x|), without overflow
+---@return mytensor.Tensor y
+function Tensor:i1e() end
+
+--- i1(x) * exp(-|x|), without overflow
+---@return mytensor.Tensor y
+function Tensor:i1e_() end
+
+--- sin(pi x) / (pi x); 1 at 0
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.sinc(x) end
+
+--- sin(pi x) / (pi x); 1 at 0
+---@return mytensor.Tensor y
+function Tensor:sinc() end
+
+--- sin(pi x) / (pi x); 1 at 0
+---@return mytensor.Tensor y
+function Tensor:sinc_() end
+
+--- log(x / (1 - x)), the inverse of sigmoid; with an epsilon of 0 or more, x is limited to epsilon .. 1 - epsilon first
+---@param x mytensor.Tensor
+---@param epsilon? number
+---@return mytensor.Tensor y
+function mt.logit(x, epsilon) end
+
+--- log(x / (1 - x)), the inverse of sigmoid; with an epsilon of 0 or more, x is limited to epsilon .. 1 - epsilon first
+---@param epsilon? number
+---@return mytensor.Tensor y
+function Tensor:logit(epsilon) end
+
+--- log(x / (1 - x)), the inverse of sigmoid; with an epsilon of 0 or more, x is limited to epsilon .. 1 - epsilon first
+---@param epsilon? number
+---@return mytensor.Tensor y
+function Tensor:logit_(epsilon) end
+
+--- degrees to radians
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.deg2rad(x) end
+
+--- degrees to radians
+---@return mytensor.Tensor y
+function Tensor:deg2rad() end
+
+--- degrees to radians
+---@return mytensor.Tensor y
+function Tensor:deg2rad_() end
+
+--- radians to degrees
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.rad2deg(x) end
+
+--- radians to degrees
+---@return mytensor.Tensor y
+function Tensor:rad2deg() end
+
+--- radians to degrees
+---@return mytensor.Tensor y
+function Tensor:rad2deg_() end
+
 --- the largest whole number not above x
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor y
@@ -557,6 +771,170 @@ function Tensor:mish() end
 ---@return mytensor.Tensor y
 function Tensor:mish_() end
 
+--- log(sigmoid(x)) without overflow
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.logsigmoid(x) end
+
+--- log(sigmoid(x)) without overflow
+---@return mytensor.Tensor y
+function Tensor:logsigmoid() end
+
+--- log(sigmoid(x)) without overflow
+---@return mytensor.Tensor y
+function Tensor:logsigmoid_() end
+
+--- x / (1 + |x|)
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.softsign(x) end
+
+--- x / (1 + |x|)
+---@return mytensor.Tensor y
+function Tensor:softsign() end
+
+--- x / (1 + |x|)
+---@return mytensor.Tensor y
+function Tensor:softsign_() end
+
+--- x - tanh(x)
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.tanhshrink(x) end
+
+--- x - tanh(x)
+---@return mytensor.Tensor y
+function Tensor:tanhshrink() end
+
+--- x - tanh(x)
+---@return mytensor.Tensor y
+function Tensor:tanhshrink_() end
+
+--- x, or alpha * (exp(x / alpha) - 1) below 0 (arXiv 1704.07483)
+---@param x mytensor.Tensor
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.celu(x, alpha) end
+
+--- x, or alpha * (exp(x / alpha) - 1) below 0 (arXiv 1704.07483)
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:celu(alpha) end
+
+--- x, or alpha * (exp(x / alpha) - 1) below 0 (arXiv 1704.07483)
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:celu_(alpha) end
+
+--- scaled elu whose outputs normalise themselves (arXiv 1706.02515)
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.selu(x) end
+
+--- scaled elu whose outputs normalise themselves (arXiv 1706.02515)
+---@return mytensor.Tensor y
+function Tensor:selu() end
+
+--- scaled elu whose outputs normalise themselves (arXiv 1706.02515)
+---@return mytensor.Tensor y
+function Tensor:selu_() end
+
+--- x limited to 0 .. 6
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.relu6(x) end
+
+--- x limited to 0 .. 6
+---@return mytensor.Tensor y
+function Tensor:relu6() end
+
+--- x limited to 0 .. 6
+---@return mytensor.Tensor y
+function Tensor:relu6_() end
+
+--- x limited to lo .. hi; unlike clamp without a gradient at the ends
+---@param x mytensor.Tensor
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function mt.hardtanh(x, lo, hi) end
+
+--- x limited to lo .. hi; unlike clamp without a gradient at the ends
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function Tensor:hardtanh(lo, hi) end
+
+--- x limited to lo .. hi; unlike clamp without a gradient at the ends
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function Tensor:hardtanh_(lo, hi) end
+
+--- x / 6 + 0.5 limited to 0 .. 1
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.hardsigmoid(x) end
+
+--- x / 6 + 0.5 limited to 0 .. 1
+---@return mytensor.Tensor y
+function Tensor:hardsigmoid() end
+
+--- x / 6 + 0.5 limited to 0 .. 1
+---@return mytensor.Tensor y
+function Tensor:hardsigmoid_() end
+
+--- x, or 0 in -lambda .. lambda
+---@param x mytensor.Tensor
+---@param lambda? number
+---@return mytensor.Tensor y
+function mt.hardshrink(x, lambda) end
+
+--- x, or 0 in -lambda .. lambda
+---@param lambda? number
+---@return mytensor.Tensor y
+function Tensor:hardshrink(lambda) end
+
+--- x, or 0 in -lambda .. lambda
+---@param lambda? number
+---@return mytensor.Tensor y
+function Tensor:hardshrink_(lambda) end
+
+--- x moved towards 0 by lambda, at most to 0
+---@param x mytensor.Tensor
+---@param lambda? number
+---@return mytensor.Tensor y
+function mt.softshrink(x, lambda) end
+
+--- x moved towards 0 by lambda, at most to 0
+---@param lambda? number
+---@return mytensor.Tensor y
+function Tensor:softshrink(lambda) end
+
+--- x moved towards 0 by lambda, at most to 0
+---@param lambda? number
+---@return mytensor.Tensor y
+function Tensor:softshrink_(lambda) end
+
+--- x where it is above threshold, else value
+---@param x mytensor.Tensor
+---@param threshold? number
+---@param value? number
+---@return mytensor.Tensor y
+function mt.threshold(x, threshold, value) end
+
+--- x where it is above threshold, else value
+---@param threshold? number
+---@param value? number
+---@return mytensor.Tensor y
+function Tensor:threshold(threshold, value) end
+
+--- x where it is above threshold, else value
+---@param threshold? number
+---@param value? number
+---@return mytensor.Tensor y
+function Tensor:threshold_(threshold, value) end
+
 --- x limited to lo .. hi
 ---@param x mytensor.Tensor
 ---@param lo? number
@@ -589,6 +967,19 @@ function Tensor:bitwise_not() end
 ---@return mytensor.Tensor y
 function Tensor:bitwise_not_() end
 
+--- how many bits are set, of a negative number in two's complement
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.popcount(x) end
+
+--- how many bits are set, of a negative number in two's complement
+---@return mytensor.Tensor y
+function Tensor:popcount() end
+
+--- how many bits are set, of a negative number in two's complement
+---@return mytensor.Tensor y
+function Tensor:popcount_() end
+
 --- true where x is NaN
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor y
@@ -615,6 +1006,33 @@ function mt.isfinite(x) end
 --- true where x is neither infinite nor NaN
 ---@return mytensor.Tensor y
 function Tensor:isfinite() end
+
+--- true where x is positive infinity
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.isposinf(x) end
+
+--- true where x is positive infinity
+---@return mytensor.Tensor y
+function Tensor:isposinf() end
+
+--- true where x is negative infinity
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.isneginf(x) end
+
+--- true where x is negative infinity
+---@return mytensor.Tensor y
+function Tensor:isneginf() end
+
+--- true where x has a minus sign, -0 and NaN with one among them
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.signbit(x) end
+
+--- true where x has a minus sign, -0 and NaN with one among them
+---@return mytensor.Tensor y
+function Tensor:signbit() end
 
 --- true where x is 0
 ---@param x mytensor.Tensor
@@ -737,6 +1155,38 @@ function Tensor:minimum(b) end
 ---@return mytensor.Tensor y
 function Tensor:minimum_(b) end
 
+--- the larger; where one is NaN, the other
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.fmax(a, b) end
+
+--- the larger; where one is NaN, the other
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:fmax(b) end
+
+--- the larger; where one is NaN, the other
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:fmax_(b) end
+
+--- the smaller; where one is NaN, the other
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.fmin(a, b) end
+
+--- the smaller; where one is NaN, the other
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:fmin(b) end
+
+--- the smaller; where one is NaN, the other
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:fmin_(b) end
+
 --- remainder with a's sign, as C's fmod
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -816,6 +1266,150 @@ function Tensor:hypot(b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:hypot_(b) end
+
+--- a with b's sign
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.copysign(a, b) end
+
+--- a with b's sign
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:copysign(b) end
+
+--- a with b's sign
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:copysign_(b) end
+
+--- a * 2^b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.ldexp(a, b) end
+
+--- a * 2^b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:ldexp(b) end
+
+--- a * 2^b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:ldexp_(b) end
+
+--- a * log(b), 0 where a is 0
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.xlogy(a, b) end
+
+--- a * log(b), 0 where a is 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:xlogy(b) end
+
+--- a * log(b), 0 where a is 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:xlogy_(b) end
+
+--- a * log(1 + b), 0 where a is 0
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.xlog1py(a, b) end
+
+--- a * log(1 + b), 0 where a is 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:xlog1py(b) end
+
+--- a * log(1 + b), 0 where a is 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:xlog1py_(b) end
+
+--- log(exp(a) + exp(b)) without overflow
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.logaddexp(a, b) end
+
+--- log(exp(a) + exp(b)) without overflow
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logaddexp(b) end
+
+--- log(exp(a) + exp(b)) without overflow
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logaddexp_(b) end
+
+--- log2(2^a + 2^b) without overflow
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.logaddexp2(a, b) end
+
+--- log2(2^a + 2^b) without overflow
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logaddexp2(b) end
+
+--- log2(2^a + 2^b) without overflow
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logaddexp2_(b) end
+
+--- 0 below 0, 1 above, b at 0
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.heaviside(a, b) end
+
+--- 0 below 0, 1 above, b at 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:heaviside(b) end
+
+--- 0 below 0, 1 above, b at 0
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:heaviside_(b) end
+
+--- the greatest common divisor, not negative
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.gcd(a, b) end
+
+--- the greatest common divisor, not negative
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:gcd(b) end
+
+--- the greatest common divisor, not negative
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:gcd_(b) end
+
+--- the least common multiple, not negative; wraps
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.lcm(a, b) end
+
+--- the least common multiple, not negative; wraps
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:lcm(b) end
+
+--- the least common multiple, not negative; wraps
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:lcm_(b) end
 
 --- bits set in both
 ---@param a mytensor.Tensor|number
@@ -2693,6 +3287,89 @@ function mt.dropout(x, p, training) end
 ---@return mytensor.Tensor y
 function Tensor:dropout(p, training) end
 
+--- NaN and infinities replaced, infinities by the dtype's largest numbers if nothing is given
+---@param x mytensor.Tensor
+---@param nan? number
+---@param posinf? number
+---@param neginf? number
+---@return mytensor.Tensor y
+function mt.nan_to_num(x, nan, posinf, neginf) end
+
+--- NaN and infinities replaced, infinities by the dtype's largest numbers if nothing is given
+---@param nan? number
+---@param posinf? number
+---@param neginf? number
+---@return mytensor.Tensor y
+function Tensor:nan_to_num(nan, posinf, neginf) end
+
+--- NaN and infinities replaced, infinities by the dtype's largest numbers if nothing is given
+---@param nan? number
+---@param posinf? number
+---@param neginf? number
+---@return mytensor.Tensor y
+function Tensor:nan_to_num_(nan, posinf, neginf) end
+
+--- true where |a - b| <= atol + rtol * |b|
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return mytensor.Tensor mask
+function mt.isclose(a, b, rtol, atol, equal_nan) end
+
+--- true where |a - b| <= atol + rtol * |b|
+---@param b mytensor.Tensor
+---@param rtol? number
+---@param atol? number
+---@param equal_nan? boolean
+---@return mytensor.Tensor mask
+function Tensor:isclose(b, rtol, atol, equal_nan) end
+
+--- the dtype's next number after a, towards b
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor next
+function mt.nextafter(a, b) end
+
+--- the dtype's next number after a, towards b
+---@param b mytensor.Tensor
+---@return mytensor.Tensor next
+function Tensor:nextafter(b) end
+
+--- x = mantissa * 2^exponent, |mantissa| in [0.5, 1), or 0
+---@param x mytensor.Tensor
+---@return mytensor.Tensor mantissa
+---@return mytensor.Tensor exponent
+function mt.frexp(x) end
+
+--- x = mantissa * 2^exponent, |mantissa| in [0.5, 1), or 0
+---@return mytensor.Tensor mantissa
+---@return mytensor.Tensor exponent
+function Tensor:frexp() end
+
+--- the first half of dim times the sigmoid of the second (arXiv 1612.08083)
+---@param x mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.glu(x, dim) end
+
+--- the first half of dim times the sigmoid of the second (arXiv 1612.08083)
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:glu(dim) end
+
+--- x, or weight * x where x is not above 0; weight has one element, or one for each channel (dim 2)
+---@param x mytensor.Tensor
+---@param weight mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.prelu(x, weight) end
+
+--- x, or weight * x where x is not above 0; weight has one element, or one for each channel (dim 2)
+---@param weight mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:prelu(weight) end
+
 --- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -2768,6 +3445,378 @@ function Tensor:cdiv(b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:cdiv_(b) end
+
+--- absolute value
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.absolute(x) end
+
+--- absolute value
+---@return mytensor.Tensor y
+function Tensor:absolute() end
+
+--- absolute value
+---@return mytensor.Tensor y
+function Tensor:absolute_() end
+
+--- arc cosine, radians
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arccos(x) end
+
+--- arc cosine, radians
+---@return mytensor.Tensor y
+function Tensor:arccos() end
+
+--- arc cosine, radians
+---@return mytensor.Tensor y
+function Tensor:arccos_() end
+
+--- inverse of cosh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arccosh(x) end
+
+--- inverse of cosh
+---@return mytensor.Tensor y
+function Tensor:arccosh() end
+
+--- inverse of cosh
+---@return mytensor.Tensor y
+function Tensor:arccosh_() end
+
+--- arc sine, radians
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arcsin(x) end
+
+--- arc sine, radians
+---@return mytensor.Tensor y
+function Tensor:arcsin() end
+
+--- arc sine, radians
+---@return mytensor.Tensor y
+function Tensor:arcsin_() end
+
+--- inverse of sinh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arcsinh(x) end
+
+--- inverse of sinh
+---@return mytensor.Tensor y
+function Tensor:arcsinh() end
+
+--- inverse of sinh
+---@return mytensor.Tensor y
+function Tensor:arcsinh_() end
+
+--- arc tangent, radians
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arctan(x) end
+
+--- arc tangent, radians
+---@return mytensor.Tensor y
+function Tensor:arctan() end
+
+--- arc tangent, radians
+---@return mytensor.Tensor y
+function Tensor:arctan_() end
+
+--- angle of the point (b, a), radians
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.arctan2(a, b) end
+
+--- angle of the point (b, a), radians
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:arctan2(b) end
+
+--- angle of the point (b, a), radians
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:arctan2_(b) end
+
+--- inverse of tanh
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.arctanh(x) end
+
+--- inverse of tanh
+---@return mytensor.Tensor y
+function Tensor:arctanh() end
+
+--- inverse of tanh
+---@return mytensor.Tensor y
+function Tensor:arctanh_() end
+
+--- dims of size 1, and new ones in front, repeated without a copy; -1 keeps a size
+---@param x mytensor.Tensor
+---@param shape integer|integer[]
+---@return mytensor.Tensor y
+function mt.broadcast_to(x, shape) end
+
+--- dims of size 1, and new ones in front, repeated without a copy; -1 keeps a size
+---@param shape integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:broadcast_to(shape) end
+
+--- x limited to lo .. hi
+---@param x mytensor.Tensor
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function mt.clip(x, lo, hi) end
+
+--- x limited to lo .. hi
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function Tensor:clip(lo, hi) end
+
+--- x limited to lo .. hi
+---@param lo? number
+---@param hi? number
+---@return mytensor.Tensor y
+function Tensor:clip_(lo, hi) end
+
+--- tensors joined along dim
+---@param xs mytensor.Tensor[]
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.concat(xs, dim) end
+
+--- tensors joined along dim
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:concat(dim) end
+
+--- tensors joined along dim
+---@param xs mytensor.Tensor[]
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.concatenate(xs, dim) end
+
+--- tensors joined along dim
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:concatenate(dim) end
+
+--- quotient, always a float
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.divide(a, b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:divide(b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:divide_(b) end
+
+--- 1 / (1 + exp(-x))
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.expit(x) end
+
+--- 1 / (1 + exp(-x))
+---@return mytensor.Tensor y
+function Tensor:expit() end
+
+--- 1 / (1 + exp(-x))
+---@return mytensor.Tensor y
+function Tensor:expit_() end
+
+--- the whole part
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.fix(x) end
+
+--- the whole part
+---@return mytensor.Tensor y
+function Tensor:fix() end
+
+--- the whole part
+---@return mytensor.Tensor y
+function Tensor:fix_() end
+
+--- floor of the quotient, as Lua's //
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.floor_divide(a, b) end
+
+--- floor of the quotient, as Lua's //
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:floor_divide(b) end
+
+--- floor of the quotient, as Lua's //
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:floor_divide_(b) end
+
+--- a greater than b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.greater(a, b) end
+
+--- a greater than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:greater(b) end
+
+--- a greater than or equal to b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.greater_equal(a, b) end
+
+--- a greater than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:greater_equal(b) end
+
+--- a less than b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.less(a, b) end
+
+--- a less than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:less(b) end
+
+--- a less than or equal to b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.less_equal(a, b) end
+
+--- a less than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:less_equal(b) end
+
+--- product
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.multiply(a, b) end
+
+--- product
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:multiply(b) end
+
+--- product
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:multiply_(b) end
+
+--- minus x
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.negative(x) end
+
+--- minus x
+---@return mytensor.Tensor y
+function Tensor:negative() end
+
+--- minus x
+---@return mytensor.Tensor y
+function Tensor:negative_() end
+
+--- a differs from b
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.not_equal(a, b) end
+
+--- a differs from b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:not_equal(b) end
+
+--- the dims first .. last made one
+---@param x mytensor.Tensor
+---@param first? integer
+---@param last? integer
+---@return mytensor.Tensor y
+function mt.ravel(x, first, last) end
+
+--- the dims first .. last made one
+---@param first? integer
+---@param last? integer
+---@return mytensor.Tensor y
+function Tensor:ravel(first, last) end
+
+--- difference
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.subtract(a, b) end
+
+--- difference
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:subtract(b) end
+
+--- difference
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:subtract_(b) end
+
+--- two dims exchanged
+---@param x mytensor.Tensor
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function mt.swapaxes(x, dim0, dim1) end
+
+--- two dims exchanged
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function Tensor:swapaxes(dim0, dim1) end
+
+--- two dims exchanged
+---@param x mytensor.Tensor
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function mt.swapdims(x, dim0, dim1) end
+
+--- two dims exchanged
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function Tensor:swapdims(dim0, dim1) end
+
+--- quotient, always a float
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function mt.true_divide(a, b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:true_divide(b) end
+
+--- quotient, always a float
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:true_divide_(b) end
 
 --- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
 --- same shape, and |t - u| <= atol + rtol * |u| everywhere

@@ -74,6 +74,35 @@ static const struct {
     {"dot", MT_OP_matmul}, /* two vectors */
     {"cmul", MT_OP_mul},   /* torch7, where * was the matrix product */
     {"cdiv", MT_OP_div},   /* torch7 */
+    /* PyTorch's second names, most of which are NumPy's first */
+    {"absolute", MT_OP_abs},
+    {"arccos", MT_OP_acos},
+    {"arccosh", MT_OP_acosh},
+    {"arcsin", MT_OP_asin},
+    {"arcsinh", MT_OP_asinh},
+    {"arctan", MT_OP_atan},
+    {"arctan2", MT_OP_atan2},
+    {"arctanh", MT_OP_atanh},
+    {"broadcast_to", MT_OP_expand},
+    {"clip", MT_OP_clamp},
+    {"concat", MT_OP_cat},
+    {"concatenate", MT_OP_cat},
+    {"divide", MT_OP_div},
+    {"expit", MT_OP_sigmoid},
+    {"fix", MT_OP_trunc},
+    {"floor_divide", MT_OP_floordiv},
+    {"greater", MT_OP_gt},
+    {"greater_equal", MT_OP_ge},
+    {"less", MT_OP_lt},
+    {"less_equal", MT_OP_le},
+    {"multiply", MT_OP_mul},
+    {"negative", MT_OP_neg},
+    {"not_equal", MT_OP_ne},
+    {"ravel", MT_OP_flatten},
+    {"subtract", MT_OP_sub},
+    {"swapaxes", MT_OP_transpose},
+    {"swapdims", MT_OP_transpose},
+    {"true_divide", MT_OP_div},
 };
 
 /* ---- mt.ops() ---- */

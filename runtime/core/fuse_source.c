@@ -117,10 +117,20 @@ static bool is_spare(const mt_fuse_writer *w, const char *line, size_t n) {
   return false;
 }
 
+/* Is one of the words of special.h named? */
+static bool wants_special(const mt_fuse_writer *w) {
+  static const char *const words[] = {"lgamma", "digamma", "polygamma", "i0",
+                                      "i0e",    "i1",      "i1e",       "erfinv"};
+  for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+    if (is_wanted(w, words[k], strlen(words[k]))) return true;
+  return is_wanted(w, "nextafter", 9);
+}
+
 /* The words of T only. */
 static void say_words(const mt_fuse_writer *w) {
   const bool f64 = w->v->compute == MT_F64;
   const char *const other = f64 ? "MT_WORDS_FLOAT(float" : "MT_WORDS_FLOAT(double";
+  static const char special[] = "#include \"kernels/special.h\"";
   bool integers = false; /* within the macro of the integers' words */
   for (const char *line = mt_words_text; *line;) {
     const size_t n = strcspn(line, "\n") + 1;
@@ -129,6 +139,8 @@ static void say_words(const mt_fuse_writer *w) {
                           strncmp(line, other, strlen(other)) == 0 ||
                           strncmp(line, "#include", 8) == 0 || is_spare(w, line, n);
     if (!left_out) mt_fuse_say(w->t, "%.*s", (int)n, line);
+    if (strncmp(line, special, strlen(special)) == 0 && wants_special(w))
+      mt_fuse_say(w->t, "%s", mt_special_text);
     if (n > 1 && line[n - 2] != '\\') integers = false;
     line += n;
   }

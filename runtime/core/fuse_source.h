@@ -43,6 +43,6 @@ typedef struct mt_fuse_variant {
 char *mt_fuse_cuda(const mt_fused *f, const mt_fuse_variant *v);
 
 /* kernels/words.h, embedded by the Makefile. */
-extern const char mt_words_text[];
+extern const char mt_words_text[], mt_special_text[];
 
 #endif

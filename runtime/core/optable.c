@@ -98,6 +98,13 @@ static uint32_t class_mask(mt_dtypes class) {
   }
 }
 
+/* What composites give that no gradient flows from: positions, counts, masks, neighbours
+** among the numbers of a dtype. */
+static bool is_constant(const char *output) {
+  return strcmp(output, "index") == 0 || strcmp(output, "count") == 0 ||
+         strcmp(output, "mask") == 0 || strcmp(output, "next") == 0;
+}
+
 static mt_status finish_row(mt_opinfo *row) {
   row->internal = row->name[0] == '_';
   row->differentiable = flows(gradient_rule[row->op]);
@@ -119,9 +126,8 @@ static mt_status finish_row(mt_opinfo *row) {
       row->counts_back = true;
   }
   row->as_they_are = class_mask(row->dtypes);
-  if (row->kind == MT_KIND_COMPOSITE) { /* what gives positions or counts is not */
-    row->differentiable = strcmp(row->out_name[0], "index") != 0 &&
-                          strcmp(row->out_name[0], "count") != 0;
+  if (row->kind == MT_KIND_COMPOSITE) {
+    row->differentiable = !is_constant(row->out_name[0]);
   } else if (row->kind == MT_KIND_UNARY || row->kind == MT_KIND_BINARY ||
              row->kind == MT_KIND_TERNARY) {
     row->inplace = true;

@@ -25,6 +25,7 @@ local function attributes(row)
   local values = {}
   for _, attr in ipairs(row.attrs) do values[attr.name] = attr.default end
   if row.name == "clamp" then values = { lo = -1.25, hi = 1.5 } end
+  if row.name == "polygamma" then values = { order = 2 } end
   return values
 end
 
@@ -81,7 +82,7 @@ local function expect(t, list, what)
 end
 
 for _, row in ipairs(mt.ops()) do
-  if ELEMENTWISE[row.kind] then
+  if ELEMENTWISE[row.kind] and not row.internal then
     describe(row.name, function()
       if row.dtypes == "int" then
         it("computes its formula on int64", function()

@@ -62,4 +62,16 @@ return {
   { "mt.zeros(2):masked_fill(mt.tensor{true, true}, mt.zeros(2))",
     "bad argument #2 to 'masked_fill' (value has shape [2], want a number or a "
       .. "0-dim tensor)" },
+  { "mt.glu(mt.ones(2, 3))",
+    "bad argument #1 to 'glu' (dim 2 of shape [2, 3] is odd, halves are wanted)" },
+  { "mt.glu(mt.tensor(1))",
+    "bad argument #1 to 'glu' (a tensor with dims expected, got shape [])" },
+  { "mt.prelu(mt.ones(2, 3), mt.ones(2))",
+    "bad argument #2 to 'prelu' (weight has shape [2], want [1] or [3])" },
+  { "mt.isclose(mt.ones(2), mt.ones(2), -1)",
+    "bad argument #3 to 'isclose' (a tolerance of 0 or more)" },
+  { "mt.ones(2):isclose(mt.ones(2), 0, 0 / 0)",
+    "bad argument #3 to 'isclose' (a tolerance of 0 or more)" },
+  { "mt.nextafter(mt.arange(3):long(), mt.arange(3):long())",
+    "bad argument #1 to 'nextafter' (a float dtype expected, got int64)" },
 }

@@ -1,0 +1,161 @@
+/* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
+** nextafter, frexp, glu, prelu. */
+#include <float.h>
+#include <string.h>
+#include "runtime/autograd/rules.h"
+
+static mt_tensor *cast(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
+  if (!x || x->v.dtype == dtype) return x;
+  const mt_attr attr = mt_attr_i(dtype);
+  return mt_c1a(c, MT_OP__cast, x, 1, &attr);
+}
+
+/* ---- nan_to_num ---- */
+
+static double largest(mt_dtype dtype) {
+  switch (dtype) {
+  case MT_F64: return DBL_MAX;
+  case MT_F16: return 65504;
+  case MT_BF16: return 0x1.fep127;
+  default: return (double)FLT_MAX;
+  }
+}
+
+static double given_or(const mt_attr *attr, double preset) {
+  return attr->n < 0 ? preset : attr->f;
+}
+
+/* value, of x's dtype, where test(x), else y. */
+static mt_tensor *replace(mt_calc *c, mt_tensor *x, mt_op test, double value,
+                          mt_tensor *y) {
+  mt_tensor *const number = x ? cast(c, mt_cnum(c, value), x->v.dtype) : NULL;
+  return mt_c3(c, MT_OP_where, mt_c1(c, test, x), number, y);
+}
+
+mt_status mt_build_nan_to_num(mt_build_call *c) {
+  mt_tensor *const x = c->in[0], *y;
+  const mt_attr *const attr = c->attr; /* nan, posinf, neginf */
+  if (!MT_IS_FLOAT(x->v.dtype)) {
+    c->out[0] = mt_c1(c->calc, MT_OP_clone, x);
+    return MT_OK;
+  }
+  const double most = largest(x->v.dtype);
+  if (attr[1].n < 0 && attr[2].n < 0) {
+    const mt_attr bounds[] = {mt_attr_f(-most), mt_attr_f(most)};
+    y = mt_c1a(c->calc, MT_OP_clamp, x, 2, bounds);
+  } else {
+    y = replace(c->calc, x, MT_OP_isneginf, given_or(&attr[2], -most), x);
+    y = replace(c->calc, x, MT_OP_isposinf, given_or(&attr[1], most), y);
+  }
+  c->out[0] = replace(c->calc, x, MT_OP_isnan, attr[0].f, y);
+  return MT_OK;
+}
+
+/* ---- isclose ---- */
+
+/* Wide enough for differences and for the tolerances. */
+static mt_tensor *widened(mt_calc *c, mt_tensor *x, bool integers) {
+  if (integers) return cast(c, x, MT_F64);
+  return (MT_HALF_MASK >> x->v.dtype) & 1u ? cast(c, x, MT_F32) : x;
+}
+
+mt_status mt_build_isclose(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  const mt_attr *const attr = call->attr; /* rtol, atol, equal_nan */
+  if (!(attr[0].f >= 0) || !(attr[1].f >= 0)) {
+    return mt_fail_arg(MT_EARG, attr[0].f >= 0 ? 4 : 3, "a tolerance of 0 or more");
+  }
+  mt_tensor *const equal = mt_c2(c, MT_OP_eq, call->in[0], call->in[1]);
+  const bool integers =
+      !MT_IS_FLOAT(call->in[0]->v.dtype) && !MT_IS_FLOAT(call->in[1]->v.dtype);
+  mt_tensor *const a = widened(c, call->in[0], integers);
+  mt_tensor *const b = widened(c, call->in[1], integers);
+  mt_tensor *const apart = mt_c1(c, MT_OP_abs, mt_c2(c, MT_OP_sub, a, b));
+  mt_tensor *const relative =
+      mt_c2(c, MT_OP_mul, mt_c1(c, MT_OP_abs, b), mt_cnum(c, attr[0].f));
+  mt_tensor *const allowed = mt_c2(c, MT_OP_add, relative, mt_cnum(c, attr[1].f));
+  mt_tensor *const near = mt_c2(c, MT_OP_logical_and, mt_c1(c, MT_OP_isfinite, apart),
+                                mt_c2(c, MT_OP_le, apart, allowed));
+  mt_tensor *y = mt_c2(c, MT_OP_logical_or, equal, near);
+  if (attr[2].i[0]) {
+    mt_tensor *const both =
+        mt_c2(c, MT_OP_logical_and, mt_c1(c, MT_OP_isnan, a), mt_c1(c, MT_OP_isnan, b));
+    y = mt_c2(c, MT_OP_logical_or, y, both);
+  }
+  call->out[0] = y;
+  return MT_OK;
+}
+
+/* ---- parts of floats ---- */
+
+/* The row computes half types as float32, and has to be told how many digits they have. */
+mt_status mt_build_nextafter(mt_build_call *c) {
+  mt_tensor *a = c->in[0], *b = c->in[1];
+  mt_attr bits = mt_attr_f(0);
+  mt_tensor *const zero = mt_c2(c->calc, MT_OP_sub, a, b); /* promotes as a and b do */
+  if (!zero) return MT_OK;
+  if (zero->v.dtype == MT_F16) bits.f = 10;
+  if (zero->v.dtype == MT_BF16) bits.f = 7;
+  if (!MT_IS_FLOAT(zero->v.dtype)) {
+    return mt_fail_arg(MT_EDTYPE, 1, "a float dtype expected, got %s",
+                       mt_dtype_name(zero->v.dtype));
+  }
+  c->out[0] = mt_ca(c->calc, MT_OP__nextafter, 2, c->in, 0, 1, &bits, NULL);
+  return MT_OK;
+}
+
+mt_status mt_build_frexp(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  mt_tensor *const e = mt_c1(c->calc, MT_OP__exponent, x);
+  c->out[0] = mt_c2(c->calc, MT_OP_ldexp, x, mt_c1(c->calc, MT_OP_neg, e));
+  c->out[1] = cast(c->calc, e, MT_I32);
+  return MT_OK;
+}
+
+/* ---- activations of two operands ---- */
+
+mt_status mt_build_glu(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  if (x->v.ndim == 0) {
+    return mt_fail_arg(MT_ESHAPE, 1, "a tensor with dims expected, got shape []");
+  }
+  const int64_t dim =
+      c->attr[0].i[0] < 0 ? c->attr[0].i[0] + x->v.ndim : c->attr[0].i[0];
+  if (dim < 0 || dim >= x->v.ndim) {
+    return mt_fail_arg(MT_EARG, 2, "dim is out of range for shape %s",
+                       mt_view_text(&x->v));
+  }
+  const int64_t half = x->v.shape[dim] / 2;
+  if (x->v.shape[dim] != 2 * half) {
+    return mt_fail_arg(MT_ESHAPE, 1, "dim %d of shape %s is odd, halves are wanted",
+                       (int)dim + 1, mt_view_text(&x->v));
+  }
+  mt_tensor *part[2];
+  for (int i = 0; i < 2; i++) {
+    const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(i * half), mt_attr_i(half)};
+    part[i] = mt_c1a(c->calc, MT_OP_narrow, x, 3, attr);
+  }
+  c->out[0] =
+      mt_c2(c->calc, MT_OP_mul, part[0], mt_c1(c->calc, MT_OP_sigmoid, part[1]));
+  return MT_OK;
+}
+
+mt_status mt_build_prelu(mt_build_call *c) {
+  mt_tensor *const x = c->in[0], *w = c->in[1];
+  const int64_t n = mt_numel(&w->v), channels = x->v.ndim > 1 ? x->v.shape[1] : 1;
+  if (w->v.ndim > 1 || (n != 1 && n != channels)) {
+    return mt_fail_arg(MT_ESHAPE, 2, "weight has shape %s, want [1] or [%lld]",
+                       mt_view_text(&w->v), (long long)channels);
+  }
+  int64_t shape[MT_MAX_DIMS];
+  for (int d = 0; d < x->v.ndim; d++) shape[d] = d == 1 ? n : 1;
+  if (n == 1) {
+    w = mt_creshape(c->calc, w, 0, shape);
+  } else {
+    w = mt_creshape(c->calc, w, x->v.ndim, shape);
+  }
+  mt_tensor *const zero = cast(c->calc, mt_cnum(c->calc, 0), x->v.dtype);
+  c->out[0] = mt_c3(c->calc, MT_OP_where, mt_c2(c->calc, MT_OP_gt, x, zero), x,
+                    mt_c2(c->calc, MT_OP_mul, w, x));
+  return MT_OK;
+}
