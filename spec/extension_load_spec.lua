@@ -304,6 +304,65 @@ describe("mytensor.h of version 2", function()
   end)
 end)
 
+describe("an extension in CUDA", function()
+  local loaded
+  local LOAD_BLOB = [[mt.extension.load { name = "device_blob",
+    sources = { "spec/support/device_blob.cu" } }]]
+
+  local function blob()
+    loaded = loaded or assert(load("local mt = ... return " .. LOAD_BLOB))(mt)
+    return loaded
+  end
+
+  local function with_nvcc(name, fn)
+    it(name, function()
+      if not devices.cuda then return devices.without_cuda(pending) end
+      if not mt.extension.nvcc() then pending "no nvcc" end
+      fn()
+    end)
+  end
+
+  with_nvcc("lends memory of the GPU, and gets it back", function()
+    collectgarbage()
+    collectgarbage()
+    local before = blob().released()
+    local x = blob().count(1000)
+    assert.equal("cuda:0", x:device())
+    assert.is_true(x:equal(mt.arange(1000, { device = "cuda", dtype = "float32" })))
+    local y = x:narrow(1, 11, 5)
+    x:free()
+    assert.same({ 10, 11, 12, 13, 14 }, y:totable())
+    assert.equal(before, blob().released())
+    y:free()
+    assert.equal(before + 1, blob().released())
+  end)
+
+  with_nvcc("gets errors of launches and calls", function()
+    local ok, err = pcall(blob().too_large)
+    assert.is_false(ok)
+    assert.truthy(err:find("count_kernel: invalid argument", 1, true)
+      or err:find("count_kernel: invalid configuration", 1, true), err)
+    ok, err = pcall(blob().exhaust)
+    assert.is_false(ok)
+    assert.truthy(err:find("cudaMalloc(&data, size_t(1) << 50): out of memory", 1,
+      true), err)
+    assert.equal(6.0, mt.ones({ 6 }, { device = "cuda" }):sum():item())
+  end)
+
+  with_nvcc("is named when it destroys the device", function()
+    local r = shell.lua_run(([[
+      local mt = require "mytensor"
+      local blob = %s
+      blob.wild(mt.ones({ 2 }, { device = "cuda" }))
+      print(pcall(mt.cuda.synchronize))
+      print((mt.ones(3) + 1):sum():item())
+    ]]):format(LOAD_BLOB))
+    assert.truthy(r.out:find("cuda:0 is lost: an illegal memory access was encountered "
+      .. "in the kernel wild_kernel", 1, true), r.out .. r.err)
+    assert.truthy(r.out:find("\n6.0\n", 1, true), r.out)
+  end)
+end)
+
 describe("the examples of extensions", function()
   local function example(name)
     needs "c++"

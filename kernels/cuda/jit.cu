@@ -214,7 +214,7 @@ const std::vector<std::string> &toolkit_folders() {
     for (const std::string &folder : folders) {
       if (access((folder + "/cuda_fp16.h").c_str(), R_OK) != 0) continue;
       options.push_back("-I" + folder);
-      if (access((folder + "/cccl/cuda/std").c_str(), R_OK) == 0)
+      if (access((folder + "/cccl").c_str(), R_OK) == 0)
         options.push_back("-I" + folder + "/cccl");
       break;
     }
@@ -223,9 +223,10 @@ const std::vector<std::string> &toolkit_folders() {
   return found;
 }
 
-bool names_architecture(const char *const *options, int n) {
+// Does an option begin with one of two spellings?
+bool has_option(const char *const *options, int n, const char *a, const char *b) {
   for (int i = 0; i < n; i++)
-    if (!strncmp(options[i], "-arch", 5) || !strncmp(options[i], "--gpu-arch", 10))
+    if (!strncmp(options[i], a, strlen(a)) || !strncmp(options[i], b, strlen(b)))
       return true;
   return false;
 }
@@ -239,8 +240,9 @@ std::string architecture(const device_limits &l) {
 std::vector<std::string> all_options(const device_limits &limits,
                                      const char *const *options, int n) {
   std::vector<std::string> all;
-  if (!names_architecture(options, n)) all.push_back(architecture(limits));
-  all.push_back("--std=c++17");
+  if (!has_option(options, n, "-arch", "--gpu-arch"))
+    all.push_back(architecture(limits));
+  if (!has_option(options, n, "-std", "--std")) all.push_back("--std=c++17");
   all.push_back(std::string("--pre-include=") + header_names[0]);
   all.insert(all.end(), options, options + n);
   return all;

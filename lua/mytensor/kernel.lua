@@ -165,7 +165,7 @@ end
 local function read_parameter(declaration, aliases)
   local text = declaration:gsub("%s+", " "):match "^ ?(.-) ?$"
   local plain = text:gsub("%f[%w_]nvcuda::", ""):gsub("%f[%w_]std::", "")
-    :gsub("%s*=.*$", "")
+    :gsub("%s*=.*$", ""):gsub("%[%[.-%]%]", "")
   if plain:find "%[" then plain = plain:gsub("([%a_][%w_]*)%s*%[.*%]", "*%1") end
   if plain:find "[^%w_%s%*]" then return nil, text, "only plain types can be passed" end
   local before, stars = plain:match "^([^%*]*)(.*)$"

@@ -36,6 +36,19 @@ done
 for header in /usr/include/*/lua5.4-deb-multiarch.h; do
   if [ -e "$header" ]; then cp "$header" "$to/include/lua5.4/"; fi
 done
+# What kernels in Lua may include, where there is no CUDA toolkit.
+cuda=${CUDA_HOME:-/usr/local/cuda}/include
+if [ -e "$cuda/mma.h" ]; then
+  mkdir -p "$to/include/cuda/cccl"
+  for name in builtin_types channel_descriptor cuda_awbarrier cuda_bf16 \
+    cuda_device_runtime_api cuda_fp16 cuda_fp8 cuda_pipeline cuda_runtime \
+    device_launch_parameters device_types driver_types host_defines library_types \
+    math_constants mma sm_ surface_types texture_types vector_; do
+    cp "$cuda/$name"*.h* "$to/include/cuda/"
+  done
+  cp -r "$cuda/crt" "$to/include/cuda/"
+  if [ -e "$cuda/cccl/nv" ]; then cp -r "$cuda/cccl/nv" "$to/include/cuda/cccl/"; fi
+fi
 cat > "$to/run-specs" <<'END'
 #!/bin/sh
 # run-specs [what ...]: the specs, inside the host beside this file.
