@@ -146,8 +146,8 @@ describe("mt.extension.load", function()
     local here = folder()
     shell.write(here .. "/count.c", COUNT)
     shell.write(here .. "/count.cu", COUNT)
-    os.execute(("cd %s && ln -s \"$(command -v %s)\" %s"):format(here, shell.lua,
-      shell.lua:match "[^/]*$"))
+    os.execute(("ln -s \"$(realpath \"$(command -v %s)\")\" %s/"):format(shell.lua,
+      here))
     local r = run(here, [[
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.c" } }))
       print(pcall(mt.extension.load, { name = "a", sources = { here .. "/count.cu" } }))

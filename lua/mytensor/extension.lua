@@ -353,11 +353,22 @@ clean:
 ]]
 MAKEFILE = MAKEFILE:gsub("\n    ", "\n\t")
 
+-- What pwd prints in a folder.
+local function absolute(folder)
+  local p = assert(io.popen("cd " .. compiler.quote(folder) .. " && pwd"))
+  local path = p:read "l" or folder
+  p:close()
+  return path
+end
+
 -- The words that started this Lua, up to the command.
 local function interpreter()
   local words, first = {}, 0
   while arg[first - 1] do first = first - 1 end
   for i = first, -1 do words[#words + 1] = compiler.quote(arg[i]) end
+  if words[1]:find "/" and not words[1]:find "^/" then
+    words[1] = absolute "." .. "/" .. words[1]
+  end
   return table.concat(words, " ")
 end
 
@@ -394,9 +405,7 @@ function COMMANDS.build(folder, name)
   local sources, found = scan(folder)
   if #sources == 0 then error(folder .. ": no .c, .cpp or .cu files", 0) end
   if not name and not found then
-    local p = assert(io.popen("cd " .. compiler.quote(folder) .. " && pwd"))
-    found = (p:read "l" or ""):match "([^/]*)$":gsub("[^%w_]", "_")
-    p:close()
+    found = absolute(folder):match "([^/]*)$":gsub("[^%w_]", "_")
   end
   name = name or found
   local options = { name = name, sources = sources, verbose = true,
