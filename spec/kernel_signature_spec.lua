@@ -117,6 +117,10 @@ describe("the options of mt.cuda.kernel", function()
   end)
 end)
 
+it("mt.info() tells whether kernels can be compiled", function()
+  assert.equal(mt.cuda.is_available(), mt.info().libraries.nvrtc == "found")
+end)
+
 it("messages of the compiler get the lines of the script", function()
   local log = "k.cu(3): error: no\n  int x\n      ^\nk.cu(12): warning: odd\n"
     .. "/a/k.cu(3): error: else\n"

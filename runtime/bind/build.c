@@ -112,8 +112,13 @@ static int lock_close(lua_State *L) {
 static int cache_folder(lua_State *L) {
   const char *named = mtl_getenv(L, "MYTENSOR_CACHE");
   if (named != NULL && named[0] != '\0') {
+    char here[4096];
     if (strcmp(named, "off") == 0) return 0;
-    lua_pushstring(L, named);
+    if (named[0] != '/' && getcwd(here, sizeof here) != NULL) {
+      lua_pushfstring(L, "%s/%s", here, named); /* compilers may run elsewhere */
+    } else {
+      lua_pushstring(L, named);
+    }
     return 1;
   }
   const char *base = mtl_getenv(L, "XDG_CACHE_HOME");

@@ -465,6 +465,20 @@ static int cuda_kernel(lua_State *L) {
   return luaL_error(L, "%s", lua_tostring(L, -1)); /* with the caller's line */
 }
 
+void mtl_push_nvrtc(lua_State *L) {
+  const char *reason = NULL;
+  const mt_backend *backend = mt_cuda_backend(&reason);
+  if (backend != NULL) {
+    const mt_toolchain *t = backend->table ? backend->table("toolchain") : NULL;
+    reason = t != NULL ? t->unavailable() : "not in this backend";
+  }
+  if (reason == NULL) {
+    lua_pushliteral(L, "found");
+  } else {
+    lua_pushfstring(L, "none (%s)", reason);
+  }
+}
+
 static const luaL_Reg meta[] = {
     {"__call", kernel_call}, {"__tostring", kernel_tostring}, {NULL, NULL}};
 

@@ -275,10 +275,12 @@ static int mt_info(lua_State *L) {
   set_string(L, "default_device", mt_device_name(ctx->default_device));
   set_string(L, "default_dtype", mt_dtype_name(ctx->default_dtype));
   set_string(L, "lua_files", dir != NULL && dir[0] != '\0' ? dir : "embedded");
-  lua_createtable(L, 0, 2);
+  lua_createtable(L, 0, 3);
   set_string(L, "zlib", zlibVersion());
   mtl_push_cudnn(L);
   lua_setfield(L, -2, "cudnn");
+  mtl_push_nvrtc(L);
+  lua_setfield(L, -2, "nvrtc");
   lua_setfield(L, -2, "libraries");
   push_gpus(L);
   lua_setfield(L, -2, "cuda");
