@@ -17,19 +17,6 @@ typedef struct lines {
   int chunks;              /* of a line */
 } lines;
 
-#define LONG 65536 /* elements of a line that threads share */
-
-static int64_t without_dim(const mt_view *v, int d, mt_view *rest) {
-  *rest = *v;
-  rest->ndim = 0;
-  for (int e = 0; e < v->ndim; e++)
-    if (e != d) {
-      rest->shape[rest->ndim] = v->shape[e];
-      rest->stride[rest->ndim++] = v->stride[e];
-    }
-  return v->ndim ? v->stride[d] * mt_cpu_size(v->dtype) : 0;
-}
-
 static size_t key_bytes(const lines *s) {
   return s->packed ? sizeof(mt_packed) : sizeof(mt_wide);
 }
@@ -49,23 +36,23 @@ static lines plan(const mt_call *call, int dim_slot, bool descending, int64_t k)
   const mt_view *arg[3] = {NULL, &rest[1], NULL};
   s.length = x->ndim ? x->shape[dim] : 1;
   s.k = k < 0 ? s.length : k;
-  s.x_step = without_dim(x, dim, &rest[1]);
+  s.x_step = mt_sort_without_dim(x, dim, &rest[1]);
   for (int o = 0; o < 2; o++) {
     const mt_view *out = call->out[o];
     if (!out) continue;
-    s.step[o] = without_dim(out, dim, &rest[2 * o]);
+    s.step[o] = mt_sort_without_dim(out, dim, &rest[2 * o]);
     arg[2 * o] = &rest[2 * o];
     *(o ? &s.index : &s.y) = out->data;
   }
   if (!arg[0]) { /* the first one gives the shape */
-    without_dim(shape, dim, &rest[0]);
+    mt_sort_without_dim(shape, dim, &rest[0]);
     arg[0] = &rest[0];
   }
   mt_space_make(&s.others, 3, arg, false);
   s.count = s.others.numel;
   s.packed = mt_sort_packs(s.dtype, s.length);
   const int threads = call->num_threads > 1 ? call->num_threads : 1;
-  const bool share = s.count < threads && s.length >= LONG;
+  const bool share = s.count < threads && s.length >= MT_SORT_LONG;
   s.chunks = share ? threads : 1;
   if (few_wanted(&s) && s.chunks > s.length / kept(&s)) /* each has k and more */
     s.chunks = (int)(s.length / kept(&s));
@@ -150,7 +137,8 @@ static void sort_line(const lines *s, int64_t line, int64_t *counts) {
   else
     load_chunks((void *)&l, 0, 1);
   const void *sorted = sort(s, s->length, s->chunks, counts, a, b);
-  if (s->length >= LONG && mt_stopped(s->call)) return; /* positions may be missing */
+  if (s->length >= MT_SORT_LONG && mt_stopped(s->call))
+    return; /* positions may be missing */
   store(s, sorted, offset);
 }
 

@@ -44,4 +44,30 @@ void mt_sort_store_wide(mt_dtype d, int64_t n, const mt_wide *a, bool descending
                         int64_t y_stride, char *index /* [out] */,
                         int64_t index_stride);
 
+/* Keys alone, of 32 bits (dtypes of at most four bytes) or 64, of x's n elements; and
+** back. All zeros come back as 0. */
+void mt_sort_load_keys(mt_dtype d, int64_t n, const char *x, int64_t stride,
+                       void *a /* [out] */);
+void mt_sort_store_keys(mt_dtype d, int64_t n, const void *a, char *y /* [out] */,
+                        int64_t stride);
+uint32_t *mt_sort_key32(const mt_call *call, int64_t n, int bytes, int chunks,
+                        int64_t *counts /* [scratch] */, uint32_t *a, uint32_t *b);
+uint64_t *mt_sort_key64(const mt_call *call, int64_t n, int bytes, int chunks,
+                        int64_t *counts /* [scratch] */, uint64_t *a, uint64_t *b);
+
+/* Take dim d out of v; returns its stride in bytes. */
+static inline int64_t mt_sort_without_dim(const mt_view *v, int d,
+                                          mt_view *rest /* [out] */) {
+  *rest = *v;
+  rest->ndim = 0;
+  for (int e = 0; e < v->ndim; e++)
+    if (e != d) {
+      rest->shape[rest->ndim] = v->shape[e];
+      rest->stride[rest->ndim++] = v->stride[e];
+    }
+  return v->ndim ? v->stride[d] * mt_cpu_size(v->dtype) : 0;
+}
+
+#define MT_SORT_LONG 65536 /* elements of a line that threads share */
+
 #endif

@@ -117,6 +117,44 @@ void mt_sort_store_wide(mt_dtype d, int64_t n, const mt_wide *a, bool descending
 #undef AT_OF
 }
 
+/* ---- keys alone ---- */
+
+#define LOAD_KEY(dtype, U, sfx, is_float)                           \
+  case dtype:                                                       \
+    for (int64_t i = 0; i < n; i++)                                 \
+      ((KEY_TYPE *)a)[i] = key_##sfx(*(const U *)(x + i * stride)); \
+    break;
+#define STORE_KEY(dtype, U, sfx, is_float)                              \
+  case dtype:                                                           \
+    for (int64_t i = 0; i < n; i++)                                     \
+      *(U *)(y + i * stride) = back_##sfx((U)((const KEY_TYPE *)a)[i]); \
+    break;
+#define EACH_WIDE(X) X(MT_F64, uint64_t, f64, 1) X(MT_I64, uint64_t, i64, 0)
+
+void mt_sort_load_keys(mt_dtype d, int64_t n, const char *x, int64_t stride, void *a) {
+  switch (d == MT_BOOL ? MT_U8 : d) {
+#define KEY_TYPE uint32_t
+    EACH_NARROW(LOAD_KEY)
+#undef KEY_TYPE
+#define KEY_TYPE uint64_t
+    EACH_WIDE(LOAD_KEY)
+#undef KEY_TYPE
+  default: break;
+  }
+}
+
+void mt_sort_store_keys(mt_dtype d, int64_t n, const void *a, char *y, int64_t stride) {
+  switch (d == MT_BOOL ? MT_U8 : d) {
+#define KEY_TYPE uint32_t
+    EACH_NARROW(STORE_KEY)
+#undef KEY_TYPE
+#define KEY_TYPE uint64_t
+    EACH_WIDE(STORE_KEY)
+#undef KEY_TYPE
+  default: break;
+  }
+}
+
 /* ---- sorting ---- */
 
 #define T         mt_packed
@@ -133,4 +171,20 @@ void mt_sort_store_wide(mt_dtype d, int64_t n, const mt_wide *a, bool descending
 #define SUFFIX    wide
 #define KEY_OF(k) ((k).key)
 #define SHIFT     0
+#include "kernels/cpu/sort_radix.inc"
+#undef T
+#undef SUFFIX
+#undef KEY_OF
+#undef SHIFT
+
+#define T         uint32_t
+#define SUFFIX    key32
+#define KEY_OF(k) (k)
+#define SHIFT     0
+#include "kernels/cpu/sort_radix.inc"
+#undef T
+#undef SUFFIX
+
+#define T      uint64_t
+#define SUFFIX key64
 #include "kernels/cpu/sort_radix.inc"

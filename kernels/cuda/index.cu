@@ -1,10 +1,9 @@
-// kernels/cuda/index.cu -- elements and slices at positions: gather, scatter_add,
-// index_select, index_add, index_copy, embedding. Sums run in the order of the index: the
-// writer of an element looks for what belongs to it, so that no atomics are needed, or
-// where that is too much work, positions are sorted first.
-#include <cub/device/device_radix_sort.cuh>
+// kernels/cuda/index.cu -- elements and slices at positions: gather, index_select,
+// index_add, index_copy, embedding. Sums run in the order of the index, without atomics:
+// positions are sorted first.
 #include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/positions.cuh"
+#include "kernels/cuda/sort_pairs.cuh"
 
 namespace {
 
@@ -63,61 +62,36 @@ mt_status run_gather(const mt_call *call) {
 }
 
 // ---- sums at positions: pairs of a target and a source, sorted by target --------------
-// Keys: the flat target element or slice; values: the source. Equal keys stay in order.
+// Keys: the target slice, values: the source. Equal keys stay in order.
 
-struct sorted_pairs {
-  const int64_t *target, *source;
-};
-
-size_t round256(size_t n) { return (n + 255) / 256 * 256; }
-
-size_t sort_bytes(int64_t n) {
-  size_t bytes = 0;
-  int64_t *none = nullptr;
-  cub::DeviceRadixSort::SortPairs(nullptr, bytes, none, none, none, none, n);
-  return bytes;
+// Numbers of slices have 32 bits.
+mt_status check_count(int64_t n, int64_t targets) {
+  if (n < int64_t(UINT32_MAX) && targets < int64_t(UINT32_MAX)) return MT_OK;
+  return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^32 - 2 slices");
 }
 
 size_t pairs_scratch(int64_t n) {
-  return n == 0 ? 0 : 4 * round256(size_t(n) * 8) + round256(sort_bytes(n));
+  if (n == 0 || n >= int64_t(UINT32_MAX)) return 0;
+  return 4 * round256(size_t(n) * 4) + sort_pairs_bytes<uint32_t>(uint32_t(n));
 }
 
-struct pair_room {
-  int64_t *key, *value, *key_out, *value_out;
-  void *temporary;
-};
-
-pair_room lay_out(void *scratch, int64_t n) {
+// The two buffers and, behind them, the sort's own room.
+pair_buffers<uint32_t> lay_out(void *scratch, int64_t n, void **room) {
   char *p = static_cast<char *>(scratch);
-  const size_t each = round256(size_t(n) * 8);
-  return {reinterpret_cast<int64_t *>(p), reinterpret_cast<int64_t *>(p + each),
-          reinterpret_cast<int64_t *>(p + 2 * each),
-          reinterpret_cast<int64_t *>(p + 3 * each), p + 4 * each};
+  const size_t each = round256(size_t(n) * 4);
+  const auto part = [&](int i) { return reinterpret_cast<uint32_t *>(p + i * each); };
+  *room = p + 4 * each;
+  return {{part(0), part(1)}, {part(2), part(3)}, 0};
 }
 
-int bits_for(int64_t n) {
-  int bits = 1;
-  while (bits < 63 && (int64_t(1) << bits) <= n) bits++;
-  return bits;
-}
-
-// targets: how many there are; a pair that is out of range has the key `targets`.
-mt_status sort_pairs(const mt_call *call, const pair_room &r, int64_t n,
-                     int64_t targets, sorted_pairs *sorted) {
-  size_t bytes = sort_bytes(n);
-  CUDA_TRY(cub::DeviceRadixSort::SortPairs(r.temporary, bytes, r.key, r.key_out,
-                                           r.value, r.value_out, n, 0,
-                                           bits_for(targets), stream_of(call)));
-  *sorted = {r.key_out, r.value_out};
-  return MT_OK;
-}
-
-__global__ void slice_keys_kernel(positions q, int64_t n, pair_room r) {
+// A pair that is out of range has the key `size`.
+__global__ void slice_keys_kernel(positions q, int64_t n, uint32_t *key,
+                                  uint32_t *value) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
     const int64_t at = position_at(q, i);
-    r.key[i] = at < 0 ? q.size : at;
-    r.value[i] = i;
+    key[i] = uint32_t(at < 0 ? q.size : at);
+    value[i] = uint32_t(i);
   }
 }
 
@@ -130,24 +104,25 @@ template <> struct sum_type<__nv_bfloat16> { using type = float; };
 // Set: the last of the run replaces instead.
 template <class S, bool Set>
 __global__ void __launch_bounds__(256)
-    add_slices_kernel(S *y, const S *src, sorted_pairs p, int64_t n, int64_t targets,
-                      int64_t outer, int64_t inner) {
+    add_slices_kernel(S *y, const S *src, const uint32_t *target,
+                      const uint32_t *source, int64_t n, int64_t targets, int64_t outer,
+                      int64_t inner) {
   using T = typename sum_type<S>::type;
   const int64_t all = outer * n * inner, step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
     const int64_t i = e % inner, k = e / inner % n, o = e / inner / n;
-    const int64_t key = p.target[k];
-    if (key >= targets || (k > 0 && p.target[k - 1] == key)) continue;
+    const int64_t key = target[k];
+    if (key >= targets || (k > 0 && target[k - 1] == key)) continue;
     S *to = y + (o * targets + key) * inner + i;
     const S *from = src + o * n * inner + i;
     if (Set) {
       int64_t last = k;
-      while (last + 1 < n && p.target[last + 1] == key) last++;
-      *to = from[p.source[last] * inner];
+      while (last + 1 < n && target[last + 1] == key) last++;
+      *to = from[source[last] * inner];
     } else {
       T sum = load_as<T>(*to);
-      for (int64_t j = k; j < n && p.target[j] == key; j++)
-        sum = T(sum + load_as<T>(from[p.source[j] * inner]));
+      for (int64_t j = k; j < n && target[j] == key; j++)
+        sum = T(sum + load_as<T>(from[source[j] * inner]));
       *to = store_as<S>(sum);
     }
   }
@@ -156,71 +131,22 @@ __global__ void __launch_bounds__(256)
 template <class S, bool Set>
 mt_status add_slices(const mt_call *call, void *y, const void *src, const positions &q,
                      int64_t n, int64_t outer, int64_t inner) {
-  const pair_room r = lay_out(call->scratch, n);
+  void *room;
   const int64_t all = outer * n * inner;
-  sorted_pairs sorted;
   if (all == 0) return MT_OK;
-  slice_keys_kernel<<<blocks_for(n, 256, call->device), 256, 0, stream_of(call)>>>(q, n,
-                                                                                   r);
+  if (const mt_status status = check_count(n, q.size)) return status;
+  pair_buffers<uint32_t> b = lay_out(call->scratch, n, &room);
+  slice_keys_kernel<<<blocks_for(n, 256, call->device), 256, 0, stream_of(call)>>>(
+      q, n, b.key[0], b.value[0]);
   if (const mt_status status = launched()) return status;
-  if (const mt_status status = sort_pairs(call, r, n, q.size, &sorted)) return status;
+  if (const mt_status status =
+          sort_pairs(call, &b, uint32_t(n), bits_for(q.size), room))
+    return status;
   add_slices_kernel<S, Set>
       <<<blocks_for(all, 256, call->device), 256, 0, stream_of(call)>>>(
-          static_cast<S *>(y), static_cast<const S *>(src), sorted, n, q.size, outer,
-          inner);
+          static_cast<S *>(y), static_cast<const S *>(src), b.key[b.at], b.value[b.at],
+          n, q.size, outer, inner);
   return launched();
-}
-
-// ---- scatter_add ------------------------------------------------------------------------
-
-__global__ void scatter_keys_kernel(positions q, int64_t along, int64_t targets,
-                                    const __grid_constant__ space<2> s, pair_room r) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < s.numel;
-       i += step) {
-    int64_t offset[2]; // of y along the other dims, of src
-    seek(s, i, offset);
-    const int64_t at = position_at(q, i);
-    r.key[i] = at < 0 ? targets : offset[0] + at * along;
-    r.value[i] = offset[1];
-  }
-}
-
-size_t scatter_scratch(const mt_call *call) {
-  return pairs_scratch(numel(call->in[1]));
-}
-
-mt_status run_scatter_add(const mt_call *call) {
-  const mt_view *x = call->in[0], *index = call->in[1], *src = call->in[2];
-  mt_view *y = call->out[0];
-  const int dim = int(call->attr[0].i[0]);
-  if (const mt_status status = copy_view(call, x, y)) return status;
-  const mt_view rest = without(y, index, dim), from = [&] {
-    mt_view v = *src;
-    for (int d = 0; d < v.ndim; d++) v.shape[d] = index->shape[d];
-    v.host = 0;
-    return v;
-  }();
-  mt_view shape = rest; // only its sizes count, in the order of the index
-  const mt_view *const view[2] = {&shape, &from};
-  space<2> s = make_space(view, true);
-  const int64_t n = s.numel, targets = numel(y);
-  if (n == 0) return MT_OK;
-  const pair_room r = lay_out(call->scratch, n);
-  const positions q = positions_of(call, index, y->ndim ? y->shape[dim] : 1, true);
-  scatter_keys_kernel<<<blocks_for(n, 256, call->device), 256, 0, stream_of(call)>>>(
-      q, y->ndim ? y->stride[dim] : 0, targets, s, r);
-  if (const mt_status status = launched()) return status;
-  sorted_pairs sorted;
-  if (const mt_status status = sort_pairs(call, r, n, targets, &sorted)) return status;
-  return with_number(x->dtype, [&](auto t) {
-    using S = typename decltype(t)::type;
-    add_slices_kernel<S, false>
-        <<<blocks_for(n, 256, call->device), 256, 0, stream_of(call)>>>(
-            reinterpret_cast<S *>(y->data), reinterpret_cast<const S *>(src->data),
-            sorted, n, targets, 1, 1);
-    return launched();
-  });
 }
 
 // ---- slices along a dim: contiguous tensors as (outer, n, inner) ------------------------
@@ -328,7 +254,6 @@ constexpr uint32_t numbers = MT_FLOAT_MASK | MT_INT_MASK;
 } // namespace
 
 CUDA_ENTRY(gather) = {run_gather, nullptr, MT_ALL_MASK, 2};
-CUDA_ENTRY(scatter_add) = {run_scatter_add, scatter_scratch, numbers, 2};
 CUDA_ENTRY(index_select) = {run_index_select, nullptr, MT_ALL_MASK, 3};
 CUDA_ENTRY(index_add) = {run_index_add, index_scratch, numbers, 7};
 CUDA_ENTRY(index_copy) = {run_index_copy, index_scratch, MT_ALL_MASK, 7};

@@ -1,6 +1,6 @@
-// kernels/cuda/scatter.cu -- elements replaced at positions, multiplied, or the larger or
-// smaller kept. The same result each time: who was last is found with integers, and what
-// is folded is sorted by target first.
+// kernels/cuda/scatter.cu -- elements replaced at positions, added, multiplied, or the
+// larger or smaller kept. The same result each time: who was last is found with integers,
+// and what is folded is sorted by target first.
 #include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/positions.cuh"
 #include "kernels/cuda/row_sums.cuh"
@@ -96,7 +96,7 @@ mt_status run_scatter(const mt_call *call) {
   return few(call) ? scatter<unsigned>(call) : scatter<unsigned long long>(call);
 }
 
-// ---- _scatter_fold ----------------------------------------------------------------------
+// ---- scatter_add, _scatter_fold ----------------------------------------------------------
 
 template <class K>
 __global__ void __launch_bounds__(256)
@@ -113,9 +113,10 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-enum { PROD, AMAX, AMIN };
+enum { PROD, AMAX, AMIN, SUM };
 
 template <class T> __device__ inline T fold(T a, T b, int how) {
+  if (how == SUM) return T(a + b);
   if (how == PROD) return T(a * b);
   return how == AMAX ? (b > a || b != b ? b : a) : (b < a || b != b ? b : a);
 }
@@ -169,7 +170,7 @@ size_t fold_scratch(const mt_call *call) {
                       : lay_out<uint64_t>(nullptr, n).bytes;
 }
 
-template <class K> mt_status fold_runs(const mt_call *call) {
+template <class K> mt_status fold_runs(const mt_call *call, int how) {
   const walk w = make_walk(call);
   const int64_t n = w.s.numel, targets = numel(call->out[0]);
   layout<K> r = lay_out<K>(call->scratch, n);
@@ -182,27 +183,34 @@ template <class K> mt_status fold_runs(const mt_call *call) {
     return status;
   const auto launch = [&](auto t) {
     using S = typename decltype(t)::type;
-    fold_runs_kernel<K, S><<<grid, 256, 0, stream>>>(
-        reinterpret_cast<S *>(call->out[0]->data),
-        reinterpret_cast<const S *>(call->in[2]->data), r.b.key[r.b.at],
-        r.b.value[r.b.at], targets, int(call->attr[1].i[0]), w);
+    fold_runs_kernel<K, S>
+        <<<grid, 256, 0, stream>>>(reinterpret_cast<S *>(call->out[0]->data),
+                                   reinterpret_cast<const S *>(call->in[2]->data),
+                                   r.b.key[r.b.at], r.b.value[r.b.at], targets, how, w);
     return launched();
   };
   if (call->in[0]->dtype == MT_BOOL) return launch(tag<uint8_t>{});
   return with_number(call->in[0]->dtype, launch);
 }
 
-mt_status run_scatter_fold(const mt_call *call) {
+mt_status run_fold(const mt_call *call, int how) {
   if (const mt_status status = copy_view(call, call->in[0], call->out[0]))
     return status;
   const int64_t n = numel(call->in[1]);
   if (n == 0) return MT_OK;
   if (n >= int64_t(UINT32_MAX))
     return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^32 - 2 elements in index");
-  return narrow(call) ? fold_runs<uint32_t>(call) : fold_runs<uint64_t>(call);
+  return narrow(call) ? fold_runs<uint32_t>(call, how) : fold_runs<uint64_t>(call, how);
 }
+
+mt_status run_scatter_fold(const mt_call *call) {
+  return run_fold(call, int(call->attr[1].i[0]));
+}
+mt_status run_scatter_add(const mt_call *call) { return run_fold(call, SUM); }
 
 } // namespace
 
 CUDA_ENTRY(_scatter) = {run_scatter, scatter_scratch, MT_ALL_MASK, 2};
 CUDA_ENTRY(_scatter_fold) = {run_scatter_fold, fold_scratch, MT_ALL_MASK, 2};
+CUDA_ENTRY(scatter_add) = {run_scatter_add, fold_scratch, MT_FLOAT_MASK | MT_INT_MASK,
+                           2};

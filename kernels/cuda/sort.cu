@@ -14,7 +14,8 @@ static mt_view without_dim(const mt_view *v, int dim) {
 }
 
 sort_lines make_sort_lines(const mt_call *call, int dim, bool descending, int64_t k) {
-  const mt_view *x = call->in[0], *y = call->out[0], *index = call->out[1];
+  const mt_view *x = call->in[0], *y = call->out[0];
+  const mt_view *index = call->nout > 1 ? call->out[1] : nullptr;
   const mt_view rest_x = without_dim(x, dim), rest_y = without_dim(y ? y : index, dim);
   const mt_view rest_index = without_dim(index ? index : y, dim);
   const mt_view *const view[3] = {&rest_y, &rest_x, &rest_index};
@@ -106,7 +107,7 @@ __global__ void __launch_bounds__(256)
     W k = key_at<K>(l.x, offset[1] + i * l.x_step, l.dtype, l.descending);
     if (shift > 0) k |= W(line) << shift;
     key[e] = k;
-    value[e] = uint32_t(flat ? e : i);
+    if (value) value[e] = uint32_t(flat ? e : i);
   }
 }
 
@@ -223,6 +224,51 @@ mt_status sort_long(const mt_call *call, const sort_lines &l) {
   return MT_OK;
 }
 
+// ---- without positions ------------------------------------------------------------------
+
+template <class W, class K>
+__global__ void __launch_bounds__(256)
+    store_keys_kernel(const W *key, const __grid_constant__ sort_lines l, int64_t first,
+                      int64_t count) {
+  const int64_t step = int64_t(gridDim.x) * blockDim.x, all = count * l.n;
+  for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
+    const int64_t line = count > 1 ? e / l.n : 0, i = e - line * l.n;
+    int64_t offset[3];
+    seek(l.s, first + line, offset);
+    store_key<K>(l.y, offset[0] + i * l.y_step, K(key[e]), l.dtype);
+  }
+}
+
+template <class W> size_t values_bytes(int64_t all) {
+  return 2 * round256(size_t(all) * sizeof(W)) + sort_keys_bytes<W>(uint32_t(all));
+}
+
+template <class W, class K>
+mt_status sort_values(const mt_call *call, const sort_lines &l) {
+  const int64_t together = lines_at_once(l), all = together * l.n;
+  const int bits = l.size * 8;
+  const size_t each = round256(size_t(all) * sizeof(W));
+  char *p = static_cast<char *>(call->scratch);
+  W *const key[2] = {reinterpret_cast<W *>(p), reinterpret_cast<W *>(p + each)};
+  for (int64_t first = 0; first < l.s.numel; first += together) {
+    const int64_t count = together < l.s.numel - first ? together : l.s.numel - first;
+    const int64_t n = count * l.n;
+    const unsigned grid = blocks_for(n, 256, call->device);
+    int at;
+    load_keys_kernel<W, K><<<grid, 256, 0, stream_of(call)>>>(
+        key[0], nullptr, l, first, count, count > 1 ? bits : 0, false);
+    if (const mt_status status = launched()) return status;
+    if (const mt_status status =
+            sort_keys<W>(call, key, &at, uint32_t(n),
+                         bits + (count > 1 ? bits_for(count - 1) : 0), p + 2 * each))
+      return status;
+    store_keys_kernel<W, K>
+        <<<grid, 256, 0, stream_of(call)>>>(key[at], l, first, count);
+    if (const mt_status status = launched()) return status;
+  }
+  return MT_OK;
+}
+
 // ---- the calls --------------------------------------------------------------------------
 
 enum class way { none, short_lines, select, long_lines };
@@ -289,7 +335,35 @@ size_t topk_scratch(const mt_call *call) {
 mt_status run_sort(const mt_call *call) { return run_lines(call, lines_of_sort(call)); }
 mt_status run_topk(const mt_call *call) { return run_lines(call, lines_of_topk(call)); }
 
+sort_lines lines_of_values(const mt_call *call) {
+  return make_sort_lines(call, int(call->attr[0].i[0]), false, -1);
+}
+
+// Eight bytes and the number of a line are no key: such lines are sorted with positions.
+bool with_positions(const sort_lines &l) {
+  return way_of(l) != way::long_lines || (l.size == 8 && lines_at_once(l) > 1);
+}
+
+size_t values_scratch(const mt_call *call) {
+  const sort_lines l = lines_of_values(call);
+  if (way_of(l) == way::none || with_positions(l)) return scratch_of(call, l);
+  const int64_t all = lines_at_once(l) * l.n;
+  if (all >= int64_t(UINT32_MAX)) return 0;
+  return l.size == 8 || lines_at_once(l) > 1 ? values_bytes<uint64_t>(all)
+                                             : values_bytes<uint32_t>(all);
+}
+
+mt_status run_sort_values(const mt_call *call) {
+  const sort_lines l = lines_of_values(call);
+  if (way_of(l) == way::none || with_positions(l) || l.n >= int64_t(UINT32_MAX))
+    return run_lines(call, l);
+  if (l.size == 8) return sort_values<uint64_t, uint64_t>(call, l);
+  return lines_at_once(l) > 1 ? sort_values<uint64_t, uint32_t>(call, l)
+                              : sort_values<uint32_t, uint32_t>(call, l);
+}
+
 } // namespace
 
+CUDA_ENTRY(_sort_values) = {run_sort_values, values_scratch, MT_ALL_MASK, 0};
 CUDA_ENTRY(sort) = {run_sort, sort_scratch, MT_ALL_MASK, 0};
 CUDA_ENTRY(topk) = {run_topk, topk_scratch, MT_ALL_MASK, 0};

@@ -46,6 +46,29 @@ __device__ inline K key_at(const void *x, int64_t i, mt_dtype d, bool descending
   return descending ? k ^ all : k;
 }
 
+// The element of an ascending key, at y[i]; all zeros come back as 0.
+template <class K>
+__device__ inline void store_key(void *y, int64_t i, K k, mt_dtype d) {
+  if constexpr (sizeof(K) == 8) {
+    const K top = K(1) << 63;
+    static_cast<uint64_t *>(y)[i] = d == MT_F64 ? (k & top ? k & ~top : ~k) : k ^ top;
+  } else {
+    switch (d) {
+    case MT_F32:
+      static_cast<uint32_t *>(y)[i] = k & 0x80000000u ? k & 0x7fffffffu : ~k;
+      break;
+    case MT_I32: static_cast<uint32_t *>(y)[i] = k ^ 0x80000000u; break;
+    case MT_F16:
+    case MT_BF16:
+      static_cast<uint16_t *>(y)[i] = uint16_t(k & 0x8000u ? k & 0x7fffu : ~k);
+      break;
+    case MT_I16: static_cast<uint16_t *>(y)[i] = uint16_t(k ^ 0x8000u); break;
+    case MT_I8: static_cast<uint8_t *>(y)[i] = uint8_t(k ^ 0x80u); break;
+    default: static_cast<uint8_t *>(y)[i] = uint8_t(k);
+    }
+  }
+}
+
 // y[to] = x[from]: whatever it is.
 __device__ inline void copy_element(void *y, int64_t to, const void *x, int64_t from,
                                     int64_t size) {

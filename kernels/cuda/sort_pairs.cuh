@@ -20,6 +20,12 @@ template <class K>
 mt_status sort_pairs(const mt_call *call, pair_buffers<K> *b, uint32_t n, int bits,
                      void *room);
 
+// The same without companions: the keys that are sorted lie in key[*at].
+template <class K> size_t sort_keys_bytes(uint32_t n);
+template <class K>
+mt_status sort_keys(const mt_call *call, K *const (&key)[2], int *at /* [out] */,
+                    uint32_t n, int bits, void *room);
+
 inline size_t round256(size_t n) { return (n + 255) / 256 * 256; }
 
 // Bits that numbers 0 .. n need.

@@ -83,6 +83,25 @@ static mt_tensor *restored(mt_build_call *call, const slices *s, mt_tensor *y) {
                        (int)s->dim);
 }
 
+#define MANY 16384 /* elements that are worth a look at their range */
+
+/* Integers in the narrowest dtype that holds them: its keys take fewer passes. */
+static mt_tensor *narrowed(mt_calc *c, mt_tensor *x) {
+  static const struct {
+    mt_dtype dtype;
+    int64_t most;
+  } narrow[] = {{MT_I8, INT8_MAX}, {MT_I16, INT16_MAX}, {MT_I32, INT32_MAX}};
+  if (x->v.shape[0] < MANY || !MT_IS_INT(x->v.dtype)) return x;
+  const int64_t hi = mt_citem(c, mt_c1(c, MT_OP_amax, x), NULL);
+  const int64_t lo = mt_citem(c, mt_c1(c, MT_OP_amin, x), NULL);
+  for (int i = 0; i < 3; i++)
+    if (hi <= narrow[i].most && lo >= -narrow[i].most - 1)
+      return mt_dtype_size(narrow[i].dtype) < mt_dtype_size(x->v.dtype)
+                 ? mt_cas(c, x, narrow[i].dtype)
+                 : x;
+  return x;
+}
+
 static mt_status unique(mt_build_call *call, bool sorting) {
   mt_calc *const c = call->calc;
   const bool inverse = call->attr[0].i[0] != 0, counts = call->attr[1].i[0] != 0;
@@ -99,10 +118,12 @@ static mt_status unique(mt_build_call *call, bool sorting) {
       order = row_order(c, s.x);
       y = mt_calong(c, MT_OP_index_select, s.x, 0, order, NULL);
     } else if (sorting) {
-      y = mt_csorted(c, s.x, 0, false, &order);
+      mt_tensor *const x = narrowed(c, s.x);
+      y = inverse ? mt_csorted(c, x, 0, false, &order) : mt_csorted_values(c, x, 0);
     }
     mt_tensor *const begin = begins(c, y), *const at = mt_cpositions(c, begin);
-    y = restored(call, &s, mt_calong(c, MT_OP_index_select, y, 0, at, NULL));
+    y = mt_calong(c, MT_OP_index_select, y, 0, at, NULL);
+    y = restored(call, &s, mt_cas(c, y, s.x->v.dtype));
     if (counts) count = lengths(c, at, s.n);
     if (inverse) {
       const mt_attr first = mt_attr_i(0);

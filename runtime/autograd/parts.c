@@ -74,6 +74,13 @@ mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
   return y;
 }
 
+mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim) {
+  const mt_attr attr = mt_attr_i(dim);
+  if (x && c->ctx->grad_enabled && mt_requires_grad(x))
+    return mt_csorted(c, x, dim, false, NULL);
+  return mt_c1a(c, MT_OP__sort_values, x, 1, &attr);
+}
+
 int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f) {
   double value = 0;
   int64_t whole = 0;

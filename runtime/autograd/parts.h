@@ -30,6 +30,8 @@ mt_tensor *mt_creduce(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, bool keep
 mt_tensor *mt_ceq_self(mt_calc *c, mt_tensor *x); /* what is not NaN */
 mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
                       mt_tensor **index /* [out] [optional] */);
+/* x sorted; where no gradient is asked for, without keeping positions. */
+mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim);
 /* Flat positions, from 1, of what is not 0. Waits for the device. */
 mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x);
 /* The value of a 0-dim tensor. Waits for the device. */

@@ -272,8 +272,8 @@ on("permute_nchw_nhwc", [(256, 64, 128, 128)],
 # ---- sorting and selecting: fewer elements, since they take longer -------------------
 MANY = 1 << 26 if on_gpu else 1 << 20
 on("sort", [(MANY,)], lambda x: lambda: x.sort(stable=True))
-on("sort_1024", [(MANY // 1024, 1024)], lambda x: lambda: x.sort(1, stable=True))
-on("sort_65536", [(MANY // 65536, 65536)], lambda x: lambda: x.sort(1, stable=True))
+on("sort_1024", [(MANY // 1024, 1024)], lambda x: lambda: x.sort(dim=1, stable=True))
+on("sort_65536", [(MANY // 65536, 65536)], lambda x: lambda: x.sort(dim=1, stable=True))
 
 
 def integers(low, high, n):

@@ -92,6 +92,51 @@ local function on(device)
     end)
   end)
 
+  describe(name "unique", function()
+    it("is sorted, and what its inverse and counts say", function()
+      mt.manual_seed(17)
+      for _, dtype in ipairs(ALL) do
+        for _, n in ipairs { 20, 3000, 100000 } do
+          local x = values({ n }, dtype, device)
+          if tensors.is_float(dtype) then x:masked_fill_(x:isnan(), 100) end
+          local y, inverse, counts = x:unique(true, true)
+          assert.is_true(y:take(inverse):eq(x):all():item(), dtype)
+          assert.equal(n, counts:sum():item())
+          local m = y:numel()
+          if m > 1 then
+            local rising = y:narrow(1, 1, m - 1):lt(y:narrow(1, 2, m - 1))
+            assert.is_true(rising:all():item(), dtype)
+          end
+          assert.is_true(x:unique():eq(y):all():item(), dtype)
+          assert.is_true(inverse:bincount():equal(counts), dtype)
+        end
+      end
+    end)
+
+    it("takes integers of any range, and lines", function()
+      mt.manual_seed(18)
+      for _, shift in ipairs { 7, 15, 31, 62 } do
+        local wide = mt.randint(-(1 << shift), (1 << shift) - 1, { 40000 }, opts)
+        for _, x in ipairs { wide, wide - (1 << (shift - 1)) } do
+          local y = x:unique()
+          local sorted = x:sort()
+          assert.is_true(sorted:unique_consecutive():equal(y))
+        end
+      end
+      local x = values({ 3, 5000 }, "float32", device)
+      local low = x:quantile(0, { dim = 2 })
+      local nan = x:isnan():any(2)
+      assert.is_true(low:isnan():eq(nan):all():item())
+      for _, dtype in ipairs { "float64", "float32" } do
+        x = mt.rand({ 3, 5000 }, { device = device, dtype = dtype })
+        assert.is_true(x:quantile(1, { dim = 2 }):equal(x:amax(2)))
+        assert.is_true(x:quantile(0, { dim = 2 }):equal(x:amin(2)))
+        assert.is_true(x:quantile(0.5, { dim = 2, interpolation = "lower" })
+          :equal((x:median(2))))
+      end
+    end)
+  end)
+
   describe(name "topk", function()
     it("is the beginning of a stable sort", function()
       mt.manual_seed(8)

@@ -8,6 +8,7 @@ return {
   _max_dim = "spec/ops/matrix_spec.lua (max)",
   _min_dim = "spec/ops/matrix_spec.lua (min)",
   _nonzero = "spec/ops/matrix_spec.lua (nonzero)",
+  _sort_values = "spec/ops/sort_spec.lua (unique)",
   _recurrence = "spec/ops/sort_spec.lua",
   _scatter = "spec/ops/matrix_spec.lua (scatter)",
   _scatter_fold = "spec/ops/matrix_spec.lua (scatter_reduce)",
