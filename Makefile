@@ -404,10 +404,10 @@ bundle: ## one folder with the host, the plugin for all GPUs, busted and the spe
 
 .PHONY: lint lint-docs format docs clean help
 GENDOCS     = spec/support/gendocs.lua
-GENERATED   = kernels/OPS.md lua/API.md lua/mytensor/meta.lua
+GENERATED   = kernels/OPS.md lua/API.md lua/PORTING.md lua/mytensor/meta.lua
 C_FILES     = $(shell git ls-files '*.c' '*.h' '*.inc' '*.cpp' '*.cu' '*.cuh')
 SHELL_FILES = $(shell git ls-files '*.sh' .ci/run)
-docs: ## generate kernels/OPS.md, lua/API.md and lua/mytensor/meta.lua
+docs: ## generate kernels/OPS.md, lua/API.md, lua/PORTING.md and lua/mytensor/meta.lua
 	$(AGAIN) here
 	build/mtlua $(GENDOCS)
 

@@ -20,6 +20,26 @@ local parts = {
   load_tensors = { "mytensor.serialisation", "load_tensors" },
 }
 
+-- File -> its functions of the module, and whether they are methods, too.
+local functions = {
+  arrange = { meshgrid = false, broadcast_tensors = false, broadcast_shapes = false,
+    tensor_split = true, hsplit = true, vsplit = true, dsplit = true,
+    combinations = true, tril_indices = false, triu_indices = false },
+  products = { einsum = false, tensordot = true, matrix_norm = true },
+  bridge = { iter = true, map = true, apply = true, frombuffer = false, tobytes = true },
+}
+for file, names in pairs(functions) do
+  for name, is_method in pairs(names) do
+    parts[name] = { "mytensor." .. file, name }
+    if is_method then
+      mt.Tensor[name] = function(...)
+        mt.Tensor[name] = mt[name]
+        return mt[name](...)
+      end
+    end
+  end
+end
+
 setmetatable(mt, {
   __members = parts, -- what completion offers
   __index = function(self, name)

@@ -1,14 +1,7 @@
 /* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
 ** nextafter, frexp, glu, prelu. */
 #include <float.h>
-#include <string.h>
-#include "runtime/autograd/rules.h"
-
-static mt_tensor *cast(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
-  if (!x || x->v.dtype == dtype) return x;
-  const mt_attr attr = mt_attr_i(dtype);
-  return mt_c1a(c, MT_OP__cast, x, 1, &attr);
-}
+#include "runtime/autograd/build.h"
 
 /* ---- nan_to_num ---- */
 
@@ -28,7 +21,7 @@ static double given_or(const mt_attr *attr, double preset) {
 /* value, of x's dtype, where test(x), else y. */
 static mt_tensor *replace(mt_calc *c, mt_tensor *x, mt_op test, double value,
                           mt_tensor *y) {
-  mt_tensor *const number = x ? cast(c, mt_cnum(c, value), x->v.dtype) : NULL;
+  mt_tensor *const number = x ? mt_ccast(c, mt_cnum(c, value), x->v.dtype) : NULL;
   return mt_c3(c, MT_OP_where, mt_c1(c, test, x), number, y);
 }
 
@@ -55,8 +48,8 @@ mt_status mt_build_nan_to_num(mt_build_call *c) {
 
 /* Wide enough for differences and for the tolerances. */
 static mt_tensor *widened(mt_calc *c, mt_tensor *x, bool integers) {
-  if (integers) return cast(c, x, MT_F64);
-  return (MT_HALF_MASK >> x->v.dtype) & 1u ? cast(c, x, MT_F32) : x;
+  if (integers) return mt_ccast(c, x, MT_F64);
+  return (MT_HALF_MASK >> x->v.dtype) & 1u ? mt_ccast(c, x, MT_F32) : x;
 }
 
 mt_status mt_build_isclose(mt_build_call *call) {
@@ -108,7 +101,7 @@ mt_status mt_build_frexp(mt_build_call *c) {
   mt_tensor *const x = c->in[0];
   mt_tensor *const e = mt_c1(c->calc, MT_OP__exponent, x);
   c->out[0] = mt_c2(c->calc, MT_OP_ldexp, x, mt_c1(c->calc, MT_OP_neg, e));
-  c->out[1] = cast(c->calc, e, MT_I32);
+  c->out[1] = mt_ccast(c->calc, e, MT_I32);
   return MT_OK;
 }
 
@@ -154,7 +147,7 @@ mt_status mt_build_prelu(mt_build_call *c) {
   } else {
     w = mt_creshape(c->calc, w, x->v.ndim, shape);
   }
-  mt_tensor *const zero = cast(c->calc, mt_cnum(c->calc, 0), x->v.dtype);
+  mt_tensor *const zero = mt_ccast(c->calc, mt_cnum(c->calc, 0), x->v.dtype);
   c->out[0] = mt_c3(c->calc, MT_OP_where, mt_c2(c->calc, MT_OP_gt, x, zero), x,
                     mt_c2(c->calc, MT_OP_mul, w, x));
   return MT_OK;

@@ -3,7 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/autograd/rules.h"
+#include "runtime/autograd/build.h"
 
 /* A view where that is possible, also of the same shape: never x itself. */
 static mt_tensor *reshaped(mt_calc *c, mt_tensor *x, int ndim, const int64_t *shape) {
@@ -17,15 +17,6 @@ static mt_tensor *reshaped(mt_calc *c, mt_tensor *x, int ndim, const int64_t *sh
 static mt_tensor *flattened(mt_calc *c, mt_tensor *x) {
   const int64_t n = x ? mt_numel(&x->v) : 0;
   return reshaped(c, x, 1, &n);
-}
-
-/* A preset dim, which may count from the end. */
-static mt_status from_zero(const mt_attr *attr, int ndim, const mt_view *of, int arg,
-                           int64_t *dim) {
-  *dim = attr->i[0] < 0 ? attr->i[0] + ndim : attr->i[0];
-  if (*dim >= 0 && *dim < ndim) return MT_OK;
-  return mt_fail_arg(MT_EARG, arg, "dim is out of range for shape %s",
-                     mt_view_text(of));
 }
 
 mt_status mt_build_reshape(mt_build_call *c) {
@@ -49,8 +40,8 @@ mt_status mt_build_flatten(mt_build_call *c) {
     return MT_OK;
   }
   int64_t first, last, shape[MT_MAX_DIMS];
-  MT_TRY(from_zero(&c->attr[0], x->v.ndim, &x->v, 2, &first));
-  MT_TRY(from_zero(&c->attr[1], x->v.ndim, &x->v, 3, &last));
+  MT_TRY(mt_build_dim(&c->attr[0], x->v.ndim, &x->v, 2, &first));
+  MT_TRY(mt_build_dim(&c->attr[1], x->v.ndim, &x->v, 3, &last));
   if (first > last) {
     return mt_fail_arg(MT_EARG, 2,
                        "first dim %" PRId64 " lies behind last dim %" PRId64, first + 1,
@@ -83,8 +74,9 @@ static mt_status check_same_shapes(const mt_build_call *c) {
 mt_status mt_build_stack(mt_build_call *c) {
   int64_t dim;
   if (c->nin == 0) return mt_fail_arg(MT_EARG, 1, "no tensors");
+  if (c->attr[0].n != 1) return mt_fail_arg(MT_EARG, 2, "one dim expected");
   MT_TRY(check_same_shapes(c));
-  MT_TRY(from_zero(&c->attr[0], c->in[0]->v.ndim + 1, &c->in[0]->v, 2, &dim));
+  MT_TRY(mt_build_dim(&c->attr[0], c->in[0]->v.ndim + 1, &c->in[0]->v, 2, &dim));
   const mt_attr attr = mt_attr_i(dim);
   mt_tensor **const slices = malloc((size_t)c->nin * sizeof(mt_tensor *));
   if (!slices) return mt_fail(MT_EMEMORY, "out of memory");
@@ -167,7 +159,7 @@ mt_status mt_build_repeat_interleave(mt_build_call *c) {
   if (c->attr[1].n < 0 || x->v.ndim == 0) {
     x = flattened(c->calc, x);
   } else {
-    MT_TRY(from_zero(&c->attr[1], x->v.ndim, &x->v, 3, &dim));
+    MT_TRY(mt_build_dim(&c->attr[1], x->v.ndim, &x->v, 3, &dim));
   }
   if (!x) return MT_OK;
   const int64_t sizes[] = {mt_numel(&x->v), repeats};

@@ -21,6 +21,21 @@ static bool read_dims(const mtl_call *c, int k, mt_attr *v, mtl_text *e) {
   return true;
 }
 
+/* Dims that the result has besides the input's: places in the result. */
+static bool read_new_dims(const mtl_call *c, mt_attr *v, mtl_text *e) {
+  const int ndim = c->in[0]->v.ndim + v->n;
+  uint32_t seen = 0;
+  if (v->n != 1 && c->op->op != MT_OP_unsqueeze) return mtl_say(e, "one dim expected");
+  if (ndim > MT_MAX_DIMS) return mtl_say(e, "more than %d dims", MT_MAX_DIMS);
+  for (int i = 0; i < v->n; i++) {
+    const int64_t given = v->i[i];
+    if (!mtl_dim_from_one(&v->i[i], ndim, NULL, e)) return false;
+    if (seen >> v->i[i] & 1u) return mtl_say(e, "dim %" PRId64 " stands twice", given);
+    seen |= 1u << v->i[i];
+  }
+  return true;
+}
+
 /* An index belongs to the dim attribute before it. */
 static bool read_index(const mtl_call *c, int k, mt_attr *v, mtl_text *e) {
   const mt_param *next = &c->op->param[k + 1];
@@ -84,6 +99,7 @@ static bool type_fits(lua_State *L, int index, mt_param_type type) {
   switch (type) {
   case MT_PARAM_BOOL: return t == LUA_TBOOLEAN;
   case MT_PARAM_NUMBER: return t == LUA_TNUMBER || t == LUA_TBOOLEAN;
+  case MT_PARAM_NEWDIM:
   case MT_PARAM_DIMS:
   case MT_PARAM_INTS:
   case MT_PARAM_SHAPE:
@@ -134,8 +150,7 @@ static bool read_attribute(const mtl_call *c, int k, mt_attr *v, mtl_text *e) {
   case MT_PARAM_NUMBER: return read_number(c->L, c->at[k], v);
   case MT_PARAM_DIM:
     return read_integer(c, k, v, e) && mtl_dim_from_one(&v->i[0], x->ndim, x, e);
-  case MT_PARAM_NEWDIM:
-    return read_integer(c, k, v, e) && mtl_dim_from_one(&v->i[0], x->ndim + 1, NULL, e);
+  case MT_PARAM_NEWDIM: return read_integers(c, k, v, e) && read_new_dims(c, v, e);
   case MT_PARAM_DIMS: return read_integers(c, k, v, e) && read_dims(c, k, v, e);
   case MT_PARAM_INDEX: return read_integer(c, k, v, e) && read_index(c, k, v, e);
   case MT_PARAM_INTS:

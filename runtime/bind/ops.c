@@ -103,6 +103,12 @@ static const struct {
     {"swapaxes", MT_OP_transpose},
     {"swapdims", MT_OP_transpose},
     {"true_divide", MT_OP_div},
+    {"col2im", MT_OP_fold},
+    {"expand_dims", MT_OP_unsqueeze},
+    {"ger", MT_OP_outer},
+    {"moveaxis", MT_OP_movedim},
+    {"multi_dot", MT_OP_chain_matmul},
+    {"row_stack", MT_OP_vstack},
 };
 
 /* ---- mt.ops() ---- */

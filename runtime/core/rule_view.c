@@ -161,14 +161,26 @@ mt_status mt_rule_squeeze(mt_plan *p) {
 }
 
 mt_status mt_rule_unsqueeze(mt_plan *p) {
-  MT_TRY(room_for_dim(p->in[0]));
-  mt_view *y = as_input(p);
-  const int dim = (int)p->attr[0].i[0];
-  for (int d = y->ndim; d > dim; d--)
-    y->shape[d] = y->shape[d - 1], y->stride[d] = y->stride[d - 1];
-  y->ndim++;
-  y->shape[dim] = 1;
-  y->stride[dim] = dim + 1 < y->ndim ? y->shape[dim + 1] * y->stride[dim + 1] : 1;
+  const mt_view *const x = p->in[0];
+  const mt_attr *const dim = &p->attr[0];
+  mt_view *const y = &p->out[0];
+  uint32_t added = 0;
+  if (x->ndim + dim->n > MT_MAX_DIMS) {
+    return mt_fail_arg(MT_ESHAPE, 1, "shape %s cannot have %d dims more: %d at most",
+                       mt_view_text(x), dim->n, MT_MAX_DIMS);
+  }
+  as_input(p);
+  y->ndim = x->ndim + dim->n;
+  for (int k = 0; k < dim->n; k++) added |= 1u << dim->i[k];
+  for (int d = y->ndim - 1, from = x->ndim - 1; d >= 0; d--) {
+    if (added >> d & 1u) {
+      y->shape[d] = 1;
+      y->stride[d] = d + 1 < y->ndim ? y->shape[d + 1] * y->stride[d + 1] : 1;
+    } else {
+      y->shape[d] = x->shape[from];
+      y->stride[d] = x->stride[from--];
+    }
+  }
   return MT_OK;
 }
 

@@ -164,6 +164,13 @@ return function(given)
     documented[f.owner .. "." .. f.name] = true
     add("function %s.%s(%s) end", f.owner, f.name, f.arguments)
     add ""
+    if f.is_method then
+      documentation { text = f.text, returns = f.returns,
+        params = table.move(f.params, 2, #f.params, 1, {}) }
+      documented["Tensor:" .. f.name] = true
+      add("function Tensor:%s(%s) end", f.name, (f.arguments:gsub("^[%w_]+,?%s*", "")))
+      add ""
+    end
   end
   for _, class in ipairs(given.classes) do
     local variable = class.name:match "[^.]*$"

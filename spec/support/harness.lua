@@ -250,7 +250,7 @@ local VALUE_DEPENDENT = {
 
 -- view never copies: other layouts than the contiguous one are an error more often than
 -- not.
-local CONTIGUOUS_ONLY = { view = true }
+local CONTIGUOUS_ONLY = { view = true, view_as = true, as_strided = true }
 
 local function layouts_of(name)
   return CONTIGUOUS_ONLY[name] and { "contiguous" }

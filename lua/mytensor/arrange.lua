@@ -1,0 +1,263 @@
+-- lua/mytensor/arrange.lua: what gives several tensors, or makes them of positions:
+-- grids, pieces, combinations, triangles.
+
+local mt = require "mytensor"
+local check = require "mytensor.check"
+
+local arrange = {}
+
+-- The tensors of f(a, b, ...) or f({a, b, ...}), and the table behind them.
+local function tensors_of(name, ...)
+  local list = table.pack(...)
+  local options
+  if type(list[1]) == "table" then
+    options = list[2]
+    list = list[1]
+    list.n = #list
+  elseif list.n > 1 and type(list[list.n]) == "table" then
+    options = list[list.n]
+    list[list.n] = nil
+    list.n = list.n - 1
+  end
+  if list.n == 0 then check.fail(1, name, "tensors expected, got none") end
+  for i = 1, list.n do check.type(i, name, list[i], "tensor") end
+  return list, options
+end
+
+--- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y, ...),
+--- in which it varies along its own dim. Views; several results.
+--- @param ... mytensor.Tensor vectors, or one list of them; then options:
+---   `indexing = "ij"`, or "xy", which exchanges the first two dims
+--- @return mytensor.Tensor ...
+function arrange.meshgrid(...)
+  local list, options = tensors_of("meshgrid", ...)
+  options = check.options(list.n + 1, "meshgrid", options, { indexing = "ij" })
+  local indexing = options.indexing
+  if indexing ~= "ij" and indexing ~= "xy" then
+    check.fail(list.n + 1, "meshgrid", "indexing: 'ij' or 'xy' expected")
+  end
+  local shape, grids = {}, {}
+  for i = 1, list.n do
+    if list[i]:dim() > 1 then
+      check.fail(i, "meshgrid", "a vector expected, got shape %s",
+                 check.shape_text(list[i]:shape()))
+    end
+    shape[i] = list[i]:numel()
+  end
+  for i = 1, list.n do
+    local own = {}
+    for d = 1, list.n do own[d] = d == i and shape[i] or 1 end
+    grids[i] = list[i]:reshape(own):expand(shape)
+    if indexing == "xy" and list.n > 1 then grids[i] = grids[i]:transpose(1, 2) end
+  end
+  return table.unpack(grids, 1, list.n)
+end
+
+-- The shape that all shapes broadcast to.
+local function broadcast(name, shapes)
+  local ndim = 0
+  for _, s in ipairs(shapes) do ndim = math.max(ndim, #s) end
+  local shape = {}
+  for d = 1, ndim do shape[d] = 1 end
+  for _, s in ipairs(shapes) do
+    for i, size in ipairs(s) do
+      local d = ndim - #s + i
+      if shape[d] == 1 then
+        shape[d] = size
+      elseif size ~= 1 and size ~= shape[d] then
+        local texts = {}
+        for k, other in ipairs(shapes) do texts[k] = check.shape_text(other) end
+        check.raise("%s: shapes %s do not broadcast: dim %d is %d and %d", name,
+                    table.concat(texts, ", "), d, shape[d], size)
+      end
+    end
+  end
+  return shape
+end
+
+--- Tensors expanded to one shape. Views; several results.
+--- @param ... mytensor.Tensor tensors, or one list of them
+--- @return mytensor.Tensor ...
+function arrange.broadcast_tensors(...)
+  local list = tensors_of("broadcast_tensors", ...)
+  local shapes, results = {}, {}
+  for i = 1, list.n do shapes[i] = list[i]:shape() end
+  local shape = broadcast("broadcast_tensors", shapes)
+  for i = 1, list.n do results[i] = list[i]:expand(shape) end
+  return table.unpack(results, 1, list.n)
+end
+
+--- The shape that shapes broadcast to.
+--- @param ... integer[] shapes
+--- @return integer[]
+function arrange.broadcast_shapes(...)
+  local shapes = { ... }
+  for i, s in ipairs(shapes) do check.type(i, "broadcast_shapes", s, "table") end
+  return broadcast("broadcast_shapes", shapes)
+end
+
+-- ---- pieces -------------------------------------------------------------------------
+
+local function check_dim(n, name, x, dim)
+  dim = check.integer(n, name, dim, "dim")
+  local ndim = x:dim()
+  local d = dim < 0 and dim + ndim + 1 or dim
+  if d < 1 or d > ndim then
+    check.fail(n, name, "dim %d is out of range for shape %s", dim,
+               check.shape_text(x:shape()))
+  end
+  return d
+end
+
+-- Sizes of the pieces: n of almost one size, or those that begin at the positions.
+local function piece_sizes(name, size, pieces, equal)
+  local sizes = {}
+  if type(pieces) ~= "table" then
+    local n = check.integer(2, name, pieces, "the number of pieces", 1)
+    if equal and size % n ~= 0 then
+      check.fail(2, name, "%d elements do not make %d equal pieces", size, n)
+    end
+    if n > math.max(size, 1) * 2 + 1000 then
+      check.fail(2, name, "%d pieces of %d elements", n, size)
+    end
+    for i = 1, n do sizes[i] = size // n + (i <= size % n and 1 or 0) end
+    return sizes
+  end
+  local start = 1
+  for i, position in ipairs(pieces) do
+    local p = check.integer(2, name, position, ("position [%d]"):format(i))
+    if p < 0 then p = p + size + 1 end
+    if p < start or p > size + 1 then
+      check.fail(2, name, "position [%d] is %d: %d .. %d expected", i, position, start,
+                 size + 1)
+    end
+    sizes[i] = p - start
+    start = p
+  end
+  sizes[#sizes + 1] = size + 1 - start
+  return sizes
+end
+
+local function cut(name, x, pieces, dim, equal)
+  return x:split(piece_sizes(name, x:size(dim), pieces, equal), dim)
+end
+
+--- A tensor cut into a table of views.
+--- @param x mytensor.Tensor
+--- @param pieces integer|integer[] how many, of almost one size; or the positions, from
+---   1, at which the pieces behind the first begin
+--- @param dim? integer 1 unless given
+--- @return mytensor.Tensor[]
+function arrange.tensor_split(x, pieces, dim)
+  check.type(1, "tensor_split", x, "tensor")
+  return cut("tensor_split", x, pieces, check_dim(3, "tensor_split", x, dim or 1))
+end
+
+local function split_along(name, x, pieces, dim, least)
+  check.type(1, name, x, "tensor")
+  if x:dim() < least then
+    check.fail(1, name, "%d dims or more expected, got shape %s", least,
+               check.shape_text(x:shape()))
+  end
+  return cut(name, x, pieces, dim, true)
+end
+
+--- Columns (of a vector: elements) cut into a table of views, as tensor_split does.
+--- @param x mytensor.Tensor
+--- @param pieces integer|integer[] a number of equal pieces, or positions
+--- @return mytensor.Tensor[]
+function arrange.hsplit(x, pieces)
+  check.type(1, "hsplit", x, "tensor")
+  return split_along("hsplit", x, pieces, x:dim() == 1 and 1 or 2, 1)
+end
+
+--- Rows cut into a table of views, as tensor_split does.
+--- @param x mytensor.Tensor of 2 dims or more
+--- @param pieces integer|integer[] a number of equal pieces, or positions
+--- @return mytensor.Tensor[]
+function arrange.vsplit(x, pieces)
+  return split_along("vsplit", x, pieces, 1, 2)
+end
+
+--- Dim 3 cut into a table of views, as tensor_split does.
+--- @param x mytensor.Tensor of 3 dims or more
+--- @param pieces integer|integer[] a number of equal pieces, or positions
+--- @return mytensor.Tensor[]
+function arrange.dsplit(x, pieces)
+  return split_along("dsplit", x, pieces, 3, 3)
+end
+
+-- ---- positions ----------------------------------------------------------------------
+
+local most_combinations = 1 << 22 -- rows
+
+--- All choices of r elements of a vector, one a row, in the order of their positions.
+--- @param x mytensor.Tensor a vector
+--- @param r? integer how many, 2 unless given
+--- @param with_replacement? boolean may one element be taken more than once?
+--- @return mytensor.Tensor (count, r)
+function arrange.combinations(x, r, with_replacement)
+  check.type(1, "combinations", x, "tensor")
+  r = check.integer(2, "combinations", r or 2, "r", 0)
+  if x:dim() ~= 1 then
+    check.fail(1, "combinations", "a vector expected, got shape %s",
+               check.shape_text(x:shape()))
+  end
+  local n, step = x:numel(), with_replacement and 0 or 1
+  local count = 1.0
+  for k = 1, r do
+    count = count * (with_replacement and n + k - 1 or n - k + 1) / k
+    if count <= 0 or count > most_combinations * math.max(r, 1) then break end
+  end
+  if count > most_combinations then
+    check.fail(2, "combinations", "%.0f combinations or more: too many", count)
+  end
+  local positions, chosen = {}, {}
+  local function choose(k, from)
+    if k > r then
+      table.move(chosen, 1, r, #positions + 1, positions)
+      return
+    end
+    for i = from, n - (r - k) * step do
+      chosen[k] = i
+      choose(k + 1, i + step)
+    end
+  end
+  if r > 0 and count >= 1 then choose(1, 1) end
+  if #positions == 0 then -- nothing, or the one way to choose nothing
+    return x:narrow(1, 1, 0):view(0, 1):expand(0, r):clone()
+  end
+  local index = mt.tensor(positions, { dtype = "int64", device = x:device() })
+  return x:index_select(1, index):view(#positions // r, r)
+end
+
+local function triangle(name, method, rows, columns, offset, opts)
+  rows = check.integer(1, name, rows, "rows", 0)
+  columns = check.integer(2, name, columns or rows, "columns", 0)
+  offset = check.integer(3, name, offset or 0, "offset")
+  opts = check.options(4, name, opts, { device = check.none })
+  local ones = mt.ones({ rows, columns }, { dtype = "bool", device = opts.device })
+  return ones[method](ones, offset):nonzero():t()
+end
+
+--- Positions of a matrix's lower triangle: (2, count), rows and columns, from 1.
+--- @param rows integer
+--- @param columns? integer as many as rows unless given
+--- @param offset? integer the last diagonal, 0 unless given
+--- @param opts? { device: string }
+--- @return mytensor.Tensor int64
+function arrange.tril_indices(rows, columns, offset, opts)
+  return triangle("tril_indices", "tril", rows, columns, offset, opts)
+end
+
+--- Positions of a matrix's upper triangle: (2, count), rows and columns, from 1.
+--- @param rows integer
+--- @param columns? integer as many as rows unless given
+--- @param offset? integer the first diagonal, 0 unless given
+--- @param opts? { device: string }
+--- @return mytensor.Tensor int64
+function arrange.triu_indices(rows, columns, offset, opts)
+  return triangle("triu_indices", "triu", rows, columns, offset, opts)
+end
+
+return arrange

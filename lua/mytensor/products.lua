@@ -1,0 +1,612 @@
+-- lua/mytensor/products.lua: products over named dims: einsum, tensordot; norms of
+-- matrices. Each step is one batched product, so gradients of any order come with it.
+
+local mt = require "mytensor"
+local check = require "mytensor.check"
+
+local products = {}
+
+-- ---- the equation -------------------------------------------------------------------
+-- A subscript is a letter; the dims that "..." stands for are the numbers -1, -2, ...
+-- from the last.
+
+local function fail(equation, format, ...)
+  check.fail(1, "einsum", "'%s': " .. format, equation, ...)
+end
+
+-- The subscripts of one operand: letters, and where "..." stands.
+local function parse_operand(equation, text)
+  local labels, dots = {}, nil
+  local i = 1
+  while i <= #text do
+    local c = text:sub(i, i)
+    if c:find "%a" then
+      labels[#labels + 1] = c
+    elseif text:sub(i, i + 2) == "..." then
+      if dots then fail(equation, "'...' stands twice in '%s'", text) end
+      dots = #labels + 1
+      i = i + 2
+    else
+      fail(equation, "'%s' is no subscript: letters and '...' are", c)
+    end
+    i = i + 1
+  end
+  return { labels = labels, dots = dots, text = text }
+end
+
+local function parse(equation)
+  local text = equation:gsub("%s+", "")
+  local left, right = text, text:match "%->(.*)$"
+  if right then left = text:match "^(.-)%->" end
+  local operands = {}
+  for part in (left .. ","):gmatch "([^,]*)," do
+    operands[#operands + 1] = parse_operand(equation, part)
+  end
+  local parsed = { operands = operands }
+  if right then
+    parsed.output = parse_operand(equation, right)
+    local seen = {}
+    for _, label in ipairs(parsed.output.labels) do
+      if seen[label] then fail(equation, "'%s' stands twice in the result", label) end
+      seen[label] = true
+    end
+    return parsed
+  end
+  -- without "->": "...", then what stands once, by the alphabet
+  local count, once = {}, {}
+  for _, operand in ipairs(operands) do
+    for _, label in ipairs(operand.labels) do count[label] = (count[label] or 0) + 1 end
+  end
+  for label, n in pairs(count) do
+    if n == 1 then once[#once + 1] = label end
+  end
+  table.sort(once)
+  parsed.output = { labels = once, dots = 1, text = table.concat(once) }
+  return parsed
+end
+
+-- The labels of an operand of ndim dims.
+local function with_dots(equation, operand, ndim, which)
+  local n = #operand.labels
+  if operand.dots and ndim < n or not operand.dots and ndim ~= n then
+    fail(equation, "tensor %d has %d dims, '%s' wants %d%s", which, ndim, operand.text, n,
+         operand.dots and " or more" or "")
+  end
+  local list = {}
+  for i = 1, n + 1 do
+    if i == operand.dots then
+      for k = ndim - n, 1, -1 do list[#list + 1] = -k end
+    end
+    list[#list + 1] = operand.labels[i]
+  end
+  return list
+end
+
+-- ---- the order ----------------------------------------------------------------------
+-- A set of operands is a bit mask. What an intermediate result keeps is what the output
+-- or another operand has.
+
+local most_for_best = 9 -- operands: 3^n pairs of subsets are looked at
+
+local function popcount(x)
+  local n = 0
+  while x ~= 0 do
+    x = x & (x - 1)
+    n = n + 1
+  end
+  return n
+end
+
+-- label -> bits of the operands that have it; the output is bit n.
+local function occurrences(inputs, output)
+  local bits = {}
+  for i, labels in ipairs(inputs) do
+    for _, label in ipairs(labels) do bits[label] = (bits[label] or 0) | 1 << (i - 1) end
+  end
+  for _, label in ipairs(output) do
+    bits[label] = (bits[label] or 0) | 1 << #inputs
+  end
+  return bits
+end
+
+-- Multiplications of the product of sets a and b.
+local function cost_of(bits, sizes, a, b)
+  local both, cost = a | b, 1.0
+  for label, where in pairs(bits) do
+    if where & both ~= 0 and (where & a == 0 or where & ~a ~= 0)
+        and (where & b == 0 or where & ~b ~= 0) then
+      cost = cost * sizes[label]
+    end
+  end
+  return cost
+end
+
+-- The cheapest of all trees, by dynamic programming over subsets.
+local function best_order(n, bits, sizes)
+  local all = (1 << n) - 1
+  local cost, cut = {}, {}
+  for i = 0, n - 1 do cost[1 << i] = 0.0 end
+  local sets = {}
+  for s = 1, all do sets[s] = s end
+  table.sort(sets, function(a, b)
+    local x, y = popcount(a), popcount(b)
+    if x ~= y then return x < y end
+    return a < b
+  end)
+  for _, s in ipairs(sets) do
+    if s & (s - 1) ~= 0 then
+      local part = (s - 1) & s
+      while part > 0 do
+        local rest = s ~ part
+        if part > rest then
+          local c = cost[part] + cost[rest] + cost_of(bits, sizes, part, rest)
+          if not cost[s] or c < cost[s] then cost[s], cut[s] = c, part end
+        end
+        part = (part - 1) & s
+      end
+    end
+  end
+  local steps = {}
+  local function visit(s)
+    local part = cut[s]
+    if not part then return end
+    visit(part)
+    visit(s ~ part)
+    steps[#steps + 1] = { part, s ~ part }
+  end
+  visit(all)
+  return steps
+end
+
+-- Of many operands always the pair that is cheapest now.
+local function greedy_order(n, bits, sizes)
+  local sets, steps = {}, {}
+  for i = 0, n - 1 do sets[#sets + 1] = 1 << i end
+  while #sets > 1 do
+    local best, at, with
+    for i = 1, #sets do
+      for j = i + 1, #sets do
+        local c = cost_of(bits, sizes, sets[i], sets[j])
+        if not best or c < best then best, at, with = c, i, j end
+      end
+    end
+    steps[#steps + 1] = { sets[at], sets[with] }
+    sets[at] = sets[at] | sets[with]
+    table.remove(sets, with)
+  end
+  return steps
+end
+
+-- ---- the plan -----------------------------------------------------------------------
+-- Shapes are part of a plan, so its steps know all dims and sizes beforehand.
+
+-- dims of labels in wanted's order; nil: they are in that order.
+local function order_of(labels, wanted)
+  local place, order, moved = {}, {}, false
+  for d, label in ipairs(labels) do place[label] = d end
+  for i, label in ipairs(wanted) do
+    order[i] = place[label]
+    moved = moved or order[i] ~= i
+  end
+  return moved and order or nil
+end
+
+local function size_of(list, sizes)
+  local n = 1
+  for _, label in ipairs(list) do n = n * sizes[label] end
+  return n
+end
+
+local function shape_of(list, sizes)
+  local shape = {}
+  for i, label in ipairs(list) do shape[i] = sizes[label] end
+  return shape
+end
+
+local function join(...)
+  local list = {}
+  for _, part in ipairs { ... } do table.move(part, 1, #part, #list + 1, list) end
+  return list
+end
+
+-- Diagonals, and sizes of 1 that others stretch.
+local function prepare(labels, shape, sizes)
+  local steps, current = {}, {}
+  table.move(labels, 1, #labels, 1, current)
+  local d = 1
+  while d <= #current do
+    local e = d + 1
+    while e <= #current and current[e] ~= current[d] do e = e + 1 end
+    if e <= #current then
+      steps[#steps + 1] = { "diagonal", 0, d, e }
+      local label = table.remove(current, e)
+      table.remove(current, d)
+      current[#current + 1] = label
+    else
+      d = d + 1
+    end
+  end
+  local size = {}
+  for i, label in ipairs(labels) do size[label] = shape[i] end
+  for i = #current, 1, -1 do
+    if size[current[i]] == 1 and sizes[current[i]] ~= 1 then
+      steps[#steps + 1] = { "select", i, 1 }
+      table.remove(current, i)
+    end
+  end
+  return steps, current
+end
+
+-- Sums over what nobody else has.
+local function sum_alone(steps, labels, bits, own)
+  local summed = {}
+  for i = #labels, 1, -1 do
+    if bits[labels[i]] == own then
+      table.insert(summed, 1, i)
+      table.remove(labels, i)
+    end
+  end
+  if #summed > 0 then steps[#steps + 1] = { "sum", summed } end
+end
+
+-- One product of tensors with labels a and b; keep: label -> is it in the result?
+local function pair_step(a, b, keep, sizes, first)
+  local in_a, in_b = {}, {}
+  for _, label in ipairs(a) do in_a[label] = true end
+  for _, label in ipairs(b) do in_b[label] = true end
+  local batch, left, right, inner = {}, {}, {}, {}
+  for _, label in ipairs(a) do
+    if not in_b[label] then
+      left[#left + 1] = label
+    elseif keep[label] then
+      batch[#batch + 1] = label
+    end
+  end
+  for _, label in ipairs(size_of(a, sizes) >= size_of(b, sizes) and a or b) do
+    if in_a[label] and in_b[label] and not keep[label] then
+      inner[#inner + 1] = label
+    end
+  end
+  for _, label in ipairs(b) do
+    if not in_a[label] then right[#right + 1] = label end
+  end
+  -- what the final result begins with should stand in front
+  local swap = false
+  for _, label in ipairs(first) do
+    if in_a[label] ~= in_b[label] then
+      swap = in_b[label] == true
+      break
+    end
+  end
+  if swap then
+    left, right, a, b = right, left, b, a
+  end
+  local step = { swap = swap, labels = join(batch, left, right) }
+  step.shape = shape_of(step.labels, sizes)
+  local rows, columns, depth = size_of(left, sizes), size_of(right, sizes),
+    size_of(inner, sizes)
+  if #inner == 0 then
+    -- nothing is summed: dims of size 1 stand for the other's
+    step.kind = "mul"
+    step.a_order, step.b_order = order_of(a, join(batch, left)),
+      order_of(b, join(batch, right))
+    local ones = {}
+    for i = 1, #right do ones[i] = 1 end
+    step.a_shape = join(shape_of(batch, sizes), shape_of(left, sizes), ones)
+    for i = 1, #left do ones[i] = 1 end
+    for i = #left + 1, #ones do ones[i] = nil end
+    step.b_shape = join(shape_of(batch, sizes), ones, shape_of(right, sizes))
+    step.shape = nil
+  else
+    step.kind = "matmul"
+    local many = shape_of(batch, sizes)
+    many = #many > 0 and { size_of(batch, sizes) } or {}
+    step.a_order = order_of(a, join(batch, left, inner))
+    step.b_order = order_of(b, join(batch, right, inner))
+    -- b's dims are left where they lie: a transposed view serves as well
+    local plain = order_of(b, join(batch, inner, right)) == nil
+    step.transpose = not plain
+    step.a_shape = join(many, { rows, depth })
+    if plain then
+      step.b_order = nil
+      step.b_shape = join(many, { depth, columns })
+    else
+      step.b_shape = join(many, { columns, depth })
+    end
+  end
+  return step
+end
+
+local function make_plan(inputs, shapes, output, sizes)
+  local n = #inputs
+  local plan = { prepare = {}, steps = {} }
+  local labels = {}
+  for i = 1, n do
+    plan.prepare[i], labels[i] = prepare(inputs[i], shapes[i], sizes)
+  end
+  local bits = occurrences(labels, output)
+  for i = 1, n do sum_alone(plan.prepare[i], labels[i], bits, 1 << (i - 1)) end
+  bits = occurrences(labels, output)
+  local place = {} -- set -> index of its value
+  for i = 1, n do place[1 << (i - 1)] = i end
+  local order = n <= most_for_best and best_order(n, bits, sizes)
+    or greedy_order(n, bits, sizes)
+  local last = n
+  for k, pair in ipairs(order) do
+    local i, j = place[pair[1]], place[pair[2]]
+    local both, keep = pair[1] | pair[2], {}
+    for label, where in pairs(bits) do
+      keep[label] = where & both ~= 0 and where & ~both ~= 0
+    end
+    local step = pair_step(labels[i], labels[j], keep, sizes, k == #order and output or {})
+    if step.swap then i, j = j, i end
+    last = last + 1
+    step.i, step.j = i, j
+    plan.steps[k] = step
+    labels[last] = step.labels
+    place[both] = last
+  end
+  plan.final = order_of(labels[last], output)
+  return plan
+end
+
+local function arranged(x, order, shape)
+  if order then x = x:permute(order) end
+  return shape and x:reshape(shape) or x
+end
+
+local function run(plan, tensors)
+  local values = {}
+  for i, steps in ipairs(plan.prepare) do
+    local x = tensors[i]
+    for _, step in ipairs(steps) do x = x[step[1]](x, table.unpack(step, 2)) end
+    values[i] = x
+  end
+  for k, step in ipairs(plan.steps) do
+    local a = arranged(values[step.i], step.a_order, step.a_shape)
+    local b = arranged(values[step.j], step.b_order, step.b_shape)
+    values[step.i], values[step.j] = nil, nil
+    local y
+    if step.kind == "mul" then
+      y = a * b
+    else
+      y = a:matmul(step.transpose and b:transpose(-1, -2) or b)
+    end
+    values[#plan.prepare + k] = step.shape and y:reshape(step.shape) or y
+  end
+  local y = values[#plan.prepare + #plan.steps]
+  return plan.final and y:permute(plan.final) or y
+end
+
+-- ---- einsum -------------------------------------------------------------------------
+
+local parsed_equations, plans, plan_count = {}, {}, 0
+local most_plans = 512
+
+local function sizes_of(equation, inputs, shapes, tensors)
+  local sizes, first = {}, {}
+  for i, labels in ipairs(inputs) do
+    local own = {}
+    for d, label in ipairs(labels) do
+      local size = shapes[i][d]
+      if own[label] and own[label] ~= size then
+        fail(equation, "'%s' is %d and %d in tensor %d of shape %s", label, own[label],
+             size, i, check.shape_text(tensors[i]:shape()))
+      end
+      own[label] = size
+      if sizes[label] == nil or sizes[label] == 1 then
+        sizes[label], first[label] = size, i
+      elseif size ~= 1 and size ~= sizes[label] then
+        local name = type(label) == "string" and label or "..."
+        fail(equation, "'%s' is %d in tensor %d and %d in tensor %d", name, sizes[label],
+             first[label], size, i)
+      end
+    end
+  end
+  return sizes
+end
+
+local function plan_for(equation, tensors, shapes)
+  local parsed = parsed_equations[equation]
+  if not parsed then
+    parsed = parse(equation)
+    parsed_equations[equation] = parsed
+  end
+  if #parsed.operands ~= #tensors then
+    fail(equation, "%d operands, but %d tensors", #parsed.operands, #tensors)
+  end
+  local inputs, dots = {}, 0
+  for i, operand in ipairs(parsed.operands) do
+    inputs[i] = with_dots(equation, operand, #shapes[i], i)
+    dots = math.max(dots, #inputs[i] - #operand.labels)
+  end
+  local sizes = sizes_of(equation, inputs, shapes, tensors)
+  for _, label in ipairs(parsed.output.labels) do
+    if not sizes[label] then fail(equation, "no tensor has '%s'", label) end
+  end
+  local output = parsed.output.dots
+    and with_dots(equation, parsed.output, #parsed.output.labels + dots, 0)
+    or parsed.output.labels
+  return make_plan(inputs, shapes, output, sizes)
+end
+
+--- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
+--- has a letter; letters that the result lacks are summed over, a letter twice in one
+--- tensor means its diagonal, "..." any dims, which are broadcast. Without "->" the
+--- result has the letters that stand once, by the alphabet. The order of the products is
+--- the cheapest.
+--- @param equation string
+--- @param ... mytensor.Tensor the operands, or one list of them
+--- @return mytensor.Tensor
+function products.einsum(equation, ...)
+  check.type(1, "einsum", equation, "string")
+  local tensors = { ... }
+  if #tensors == 1 and type(tensors[1]) == "table" then tensors = tensors[1] end
+  if #tensors == 0 then check.fail(2, "einsum", "tensors expected, got none") end
+  if #tensors > 60 then check.fail(2, "einsum", "more than 60 tensors") end
+  local shapes, key = {}, { equation }
+  for i, t in ipairs(tensors) do
+    check.type(i + 1, "einsum", t, "tensor")
+    shapes[i] = t:shape()
+    key[i + 1] = table.concat(shapes[i], ",")
+  end
+  key = table.concat(key, ";")
+  local plan = plans[key]
+  if not plan then
+    if plan_count >= most_plans then
+      plans, parsed_equations, plan_count = {}, {}, 0
+    end
+    plan = plan_for(equation, tensors, shapes)
+    plans[key], plan_count = plan, plan_count + 1
+  end
+  return run(plan, tensors)
+end
+
+-- ---- tensordot ----------------------------------------------------------------------
+
+local function dim_list(n, dims, ndim, shape)
+  local list = type(dims) == "table" and dims or { dims }
+  local result, seen = {}, {}
+  for i, dim in ipairs(list) do
+    local d = check.integer(3, "tensordot", dim, ("dims[%d][%d]"):format(n, i))
+    if d < 0 then d = d + ndim + 1 end
+    if d < 1 or d > ndim then
+      check.fail(3, "tensordot", "dim %d is out of range for shape %s", dim,
+                 check.shape_text(shape))
+    end
+    if seen[d] then check.fail(3, "tensordot", "dim %d stands twice", dim) end
+    result[i], seen[d] = d, true
+  end
+  return result
+end
+
+--- Sums of products over some dims of each: the result has the dims that are left, a's
+--- before b's.
+--- @param a mytensor.Tensor
+--- @param b mytensor.Tensor
+--- @param dims? integer|integer[][] how many: the last of a and the first of b, 2 unless
+---   given; or two lists, of a's dims and of b's
+--- @return mytensor.Tensor
+function products.tensordot(a, b, dims)
+  check.type(1, "tensordot", a, "tensor")
+  check.type(2, "tensordot", b, "tensor")
+  local sa, sb = a:shape(), b:shape()
+  local da, db = {}, {}
+  if dims == nil or type(dims) == "number" then
+    local n = check.integer(3, "tensordot", dims or 2, "dims", 0)
+    if n > #sa or n > #sb then
+      check.fail(3, "tensordot", "%d dims of shapes %s and %s", n, check.shape_text(sa),
+                 check.shape_text(sb))
+    end
+    for i = 1, n do da[i], db[i] = #sa - n + i, i end
+  else
+    check.type(3, "tensordot", dims, "table")
+    da, db = dim_list(1, dims[1], #sa, sa), dim_list(2, dims[2], #sb, sb)
+    if #da ~= #db then
+      check.fail(3, "tensordot", "%d dims of a, %d of b", #da, #db)
+    end
+  end
+  local la, lb, output, sizes, inner = {}, {}, {}, {}, {}
+  for d = 1, #sa do la[d] = d end
+  for d = 1, #sb do lb[d] = #sa + d end
+  for i, d in ipairs(da) do
+    if sa[d] ~= sb[db[i]] then
+      check.fail(3, "tensordot", "dim %d of shape %s and dim %d of shape %s differ", d,
+                 check.shape_text(sa), db[i], check.shape_text(sb))
+    end
+    lb[db[i]], inner[d] = d, true
+  end
+  for d, label in ipairs(la) do sizes[label] = sa[d] end
+  for d, label in ipairs(lb) do sizes[label] = sb[d] end
+  for _, label in ipairs(la) do
+    if not inner[label] then output[#output + 1] = label end
+  end
+  for _, label in ipairs(lb) do
+    if label > #sa then output[#output + 1] = label end
+  end
+  return run(make_plan({ la, lb }, { sa, sb }, output, sizes), { a, b })
+end
+
+-- ---- norms of matrices --------------------------------------------------------------
+
+-- 1 where x is 0, so that it may divide.
+local function divisor(x) return mt.where(x:eq(0), mt.ones_like(x), x) end
+
+local function trace_of(x) return x:diagonal(0, -2, -1):sum(-1):unsqueeze { -2, -1 } end
+
+-- The largest singular value: powers of A'A, each the square of the one before and
+-- scaled to trace 1, end at the projection on the vectors that belong to it.
+local function spectral(x)
+  local gram
+  if x:size(-2) < x:size(-1) then
+    gram = x:matmul(x:transpose(-1, -2))
+  else
+    gram = x:transpose(-1, -2):matmul(x)
+  end
+  local power = gram / divisor(trace_of(gram))
+  for _ = 1, 60 do
+    power = power:matmul(power)
+    power = power / divisor(trace_of(power))
+  end
+  return (gram * power):sum { -2, -1 }:sqrt()
+end
+
+-- The sum of the singular values: the sum of A times its orthogonal factor, which is
+-- where X := 3/2 X - 1/2 X X'X ends (Newton and Schulz).
+local function nuclear(x)
+  local y = x:size(-2) < x:size(-1) and x:transpose(-1, -2) or x
+  local factor = y / divisor(y:norm(2, { -2, -1 }, true))
+  for _ = 1, 70 do
+    local square = factor:transpose(-1, -2):matmul(factor)
+    factor = factor * 1.5 - factor:matmul(square) * 0.5
+  end
+  return (factor * y):sum { -2, -1 }
+end
+
+local function extreme_sum(x, largest, along)
+  local sums = x:abs():sum(along)
+  return largest and sums:amax(-1) or sums:amin(-1)
+end
+
+--- Norm of the matrices in the last two dims, or in others.
+--- @param x mytensor.Tensor floats
+--- @param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum
+---   of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest
+---   sum of a column's absolute values), math.huge and -math.huge (of a row's)
+--- @param dim? integer[] the two dims
+--- @param keepdim? boolean keep them, with size 1
+--- @return mytensor.Tensor
+function products.matrix_norm(x, p, dim, keepdim)
+  check.type(1, "matrix_norm", x, "tensor")
+  p, dim = p or "fro", dim or { -2, -1 }
+  check.type(3, "matrix_norm", dim, "table")
+  if x:dim() < 2 or #dim ~= 2 then
+    check.fail(1, "matrix_norm", "two dims expected, got shape %s",
+               check.shape_text(x:shape()))
+  end
+  if not check.is_float(x) then
+    check.fail(1, "matrix_norm", "floats expected, got %s", x:dtype())
+  end
+  local y, dtype = x:movedim(dim, { -2, -1 }), x:dtype()
+  if p == "fro" then
+    y = y:norm(2, { -2, -1 })
+  elseif p == "nuc" then
+    y = nuclear(y:double()):to(dtype)
+  elseif p == 2 then
+    y = spectral(y:double()):to(dtype)
+  elseif p == 1 or p == -1 then
+    y = extreme_sum(y, p == 1, -2)
+  elseif p == math.huge or p == -math.huge then
+    y = extreme_sum(y, p > 0, -1)
+  else
+    check.fail(2, "matrix_norm", "'fro', 'nuc', 2, 1, -1, inf or -inf expected, got %s",
+               tostring(p))
+  end
+  if not keepdim then return y end
+  local places = {}
+  for i, d in ipairs(dim) do places[i] = d < 0 and d + x:dim() + 1 or d end
+  table.sort(places)
+  return y:unsqueeze(places)
+end
+
+return products

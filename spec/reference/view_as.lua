@@ -1,0 +1,20 @@
+-- spec/reference/view_as.lua: written by generate.py.
+local inf, nan = math.huge, 0/0
+return {inf = inf, nan = nan,
+  {name="flat",
+   check=true,
+   exact=true,
+   inputs={{shape={4,3},data={-.375,-2.765625,-1.875,-2.65625,1.671875,-1.828125,2.625,1.109375,-.46875,-1.515625,-1.828125,.328125}},
+    {shape={2,6},dtype="int64",data={1,1,1,0,0,0,0,1,1,1,0,0}}},
+   outputs={{shape={2,6},data={-.375,-2.765625,-1.875,-2.65625,1.671875,-1.828125,2.625,1.109375,-.46875,-1.515625,-1.828125,.328125}}},
+   cotangents={{shape={2,6},data={.3125,.4375,-.0625,-.1875,.3125,-.8125,-.5625,-.3125,-.4375,.8125,-.1875,-.6875}}},
+   gradients={{shape={4,3},data={.3125,.4375,-.0625,-.1875,.3125,-.8125,-.5625,-.3125,-.4375,.8125,-.1875,-.6875}}}},
+  {name="0-dim",
+   check=true,
+   exact=true,
+   inputs={{shape={1,1},data={-1.75}},
+    {shape={},dtype="int64",data={0}}},
+   outputs={{shape={},data={-1.75}}},
+   cotangents={{shape={},data={.8125}}},
+   gradients={{shape={1,1},data={.8125}}}},
+}
