@@ -2573,13 +2573,13 @@ function mt.squeeze(x, dim) end
 ---@return mytensor.Tensor y
 function Tensor:squeeze(dim) end
 
---- a dim of size 1 inserted before dim
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
 ---@param x mytensor.Tensor
 ---@param dim integer
 ---@return mytensor.Tensor y
 function mt.unsqueeze(x, dim) end
 
---- a dim of size 1 inserted before dim
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
 ---@param dim integer
 ---@return mytensor.Tensor y
 function Tensor:unsqueeze(dim) end
@@ -3370,6 +3370,497 @@ function mt.prelu(x, weight) end
 ---@return mytensor.Tensor y
 function Tensor:prelu(weight) end
 
+--- x in other's shape; an error if that needs a copy
+---@param x mytensor.Tensor
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.view_as(x, other) end
+
+--- x in other's shape; an error if that needs a copy
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:view_as(other) end
+
+--- x in other's shape, a copy where a view is not possible
+---@param x mytensor.Tensor
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.reshape_as(x, other) end
+
+--- x in other's shape, a copy where a view is not possible
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:reshape_as(other) end
+
+--- x expanded to other's shape
+---@param x mytensor.Tensor
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.expand_as(x, other) end
+
+--- x expanded to other's shape
+---@param other mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:expand_as(other) end
+
+--- dims moved to other places, the rest in order
+---@param x mytensor.Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return mytensor.Tensor y
+function mt.movedim(x, source, destination) end
+
+--- dims moved to other places, the rest in order
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:movedim(source, destination) end
+
+--- dim made several, of which one may be -1
+---@param x mytensor.Tensor
+---@param dim integer
+---@param shape integer|integer[]
+---@return mytensor.Tensor y
+function mt.unflatten(x, dim, shape) end
+
+--- dim made several, of which one may be -1
+---@param dim integer
+---@param shape integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:unflatten(dim, shape) end
+
+--- any geometry over x's storage; offset in elements from its start, without it x's own
+---@param x mytensor.Tensor
+---@param shape integer|integer[]
+---@param stride integer|integer[]
+---@param offset? integer
+---@return mytensor.Tensor y
+function mt.as_strided(x, shape, stride, offset) end
+
+--- any geometry over x's storage; offset in elements from its start, without it x's own
+---@param shape integer|integer[]
+---@param stride integer|integer[]
+---@param offset? integer
+---@return mytensor.Tensor y
+function Tensor:as_strided(shape, stride, offset) end
+
+--- a vector as the diagonal of a matrix of zeros; a matrix's diagonal, copied
+---@param x mytensor.Tensor
+---@param offset? integer
+---@return mytensor.Tensor y
+function mt.diag(x, offset) end
+
+--- a vector as the diagonal of a matrix of zeros; a matrix's diagonal, copied
+---@param offset? integer
+---@return mytensor.Tensor y
+function Tensor:diag(offset) end
+
+--- the last dim as the diagonal of two dims of zeros
+---@param x mytensor.Tensor
+---@param offset? integer
+---@param dim1? integer
+---@param dim2? integer
+---@return mytensor.Tensor y
+function mt.diag_embed(x, offset, dim1, dim2) end
+
+--- the last dim as the diagonal of two dims of zeros
+---@param offset? integer
+---@param dim1? integer
+---@param dim2? integer
+---@return mytensor.Tensor y
+function Tensor:diag_embed(offset, dim1, dim2) end
+
+--- sum of a matrix's diagonal
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.trace(x) end
+
+--- sum of a matrix's diagonal
+---@return mytensor.Tensor y
+function Tensor:trace() end
+
+--- turned k times by 90 degrees, from dim0 towards dim1
+---@param x mytensor.Tensor
+---@param k? integer
+---@param dim0? integer
+---@param dim1? integer
+---@return mytensor.Tensor y
+function mt.rot90(x, k, dim0, dim1) end
+
+--- turned k times by 90 degrees, from dim0 towards dim1
+---@param k? integer
+---@param dim0? integer
+---@param dim1? integer
+---@return mytensor.Tensor y
+function Tensor:rot90(k, dim0, dim1) end
+
+--- the order along the second dim reversed
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.fliplr(x) end
+
+--- the order along the second dim reversed
+---@return mytensor.Tensor y
+function Tensor:fliplr() end
+
+--- the order along the first dim reversed
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.flipud(x) end
+
+--- the order along the first dim reversed
+---@return mytensor.Tensor y
+function Tensor:flipud() end
+
+--- a 0-dim tensor as a vector; others as they are
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.atleast_1d(x) end
+
+--- a 0-dim tensor as a vector; others as they are
+---@return mytensor.Tensor y
+function Tensor:atleast_1d() end
+
+--- what has fewer dims as a matrix: a vector as a row
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.atleast_2d(x) end
+
+--- what has fewer dims as a matrix: a vector as a row
+---@return mytensor.Tensor y
+function Tensor:atleast_2d() end
+
+--- what has fewer dims with three: a vector as (1, n, 1), a matrix as (m, n, 1)
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.atleast_3d(x) end
+
+--- what has fewer dims with three: a vector as (1, n, 1), a matrix as (m, n, 1)
+---@return mytensor.Tensor y
+function Tensor:atleast_3d() end
+
+--- 0 above the given diagonal of matrices
+---@param x mytensor.Tensor
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function mt.tril(x, diagonal) end
+
+--- 0 above the given diagonal of matrices
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function Tensor:tril(diagonal) end
+
+--- 0 above the given diagonal of matrices
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function Tensor:tril_(diagonal) end
+
+--- 0 below the given diagonal of matrices
+---@param x mytensor.Tensor
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function mt.triu(x, diagonal) end
+
+--- 0 below the given diagonal of matrices
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function Tensor:triu(diagonal) end
+
+--- 0 below the given diagonal of matrices
+---@param diagonal? integer
+---@return mytensor.Tensor y
+function Tensor:triu_(diagonal) end
+
+--- x longer by sizes, two for each dim from the last: before and behind; negative ones cut (constant)
+---@param x mytensor.Tensor
+---@param sizes integer|integer[]
+---@param mode? "constant"|"reflect"|"replicate"|"circular"
+---@param value? number
+---@return mytensor.Tensor y
+function mt.pad(x, sizes, mode, value) end
+
+--- x longer by sizes, two for each dim from the last: before and behind; negative ones cut (constant)
+---@param sizes integer|integer[]
+---@param mode? "constant"|"reflect"|"replicate"|"circular"
+---@param value? number
+---@return mytensor.Tensor y
+function Tensor:pad(sizes, mode, value) end
+
+--- windows of (N, C, H, W) as columns: (N, C kh kw, L)
+---@param x mytensor.Tensor
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function mt.im2col(x, kernel, dilation, padding, stride) end
+
+--- windows of (N, C, H, W) as columns: (N, C kh kw, L)
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:im2col(kernel, dilation, padding, stride) end
+
+--- the sum of im2col's columns, each where it came from: (N, C, size)
+---@param x mytensor.Tensor
+---@param size integer|integer[]
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function mt.fold(x, size, kernel, dilation, padding, stride) end
+
+--- the sum of im2col's columns, each where it came from: (N, C, size)
+---@param size integer|integer[]
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:fold(size, kernel, dilation, padding, stride) end
+
+--- (..., C r^2, H, W) as (..., C, H r, W r) (arXiv 1609.05158)
+---@param x mytensor.Tensor
+---@param factor integer
+---@return mytensor.Tensor y
+function mt.pixel_shuffle(x, factor) end
+
+--- (..., C r^2, H, W) as (..., C, H r, W r) (arXiv 1609.05158)
+---@param factor integer
+---@return mytensor.Tensor y
+function Tensor:pixel_shuffle(factor) end
+
+--- the inverse of pixel_shuffle
+---@param x mytensor.Tensor
+---@param factor integer
+---@return mytensor.Tensor y
+function mt.pixel_unshuffle(x, factor) end
+
+--- the inverse of pixel_shuffle
+---@param factor integer
+---@return mytensor.Tensor y
+function Tensor:pixel_unshuffle(factor) end
+
+--- tensors joined along dim 2, vectors along dim 1
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.hstack(xs) end
+
+--- tensors joined along dim 1, vectors as rows
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.vstack(xs) end
+
+--- tensors joined along dim 3, as atleast_3d makes them
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.dstack(xs) end
+
+--- tensors joined along dim 2, vectors as columns
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.column_stack(xs) end
+
+--- matrices along the diagonal of zeros
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.block_diag(xs) end
+
+--- all combinations of elements of vectors, one a row
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.cartesian_prod(xs) end
+
+--- y[i][j] = a[i] * b[j]
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.outer(a, b) end
+
+--- y[i][j] = a[i] * b[j]
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:outer(b) end
+
+--- sums of products over the last dims of both
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.inner(a, b) end
+
+--- sums of products over the last dims of both
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:inner(b) end
+
+--- Kronecker product: each element of a times all of b
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.kron(a, b) end
+
+--- Kronecker product: each element of a times all of b
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:kron(b) end
+
+--- vector product along dim, or along the first dim of size 3
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.cross(a, b, dim) end
+
+--- vector product along dim, or along the first dim of size 3
+---@param b mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:cross(b, dim) end
+
+--- beta * x + alpha * a b, a and b matrices; of x nothing counts when beta is 0
+---@param x mytensor.Tensor
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.addmm(x, a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a and b matrices; of x nothing counts when beta is 0
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addmm(a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a and b matrices; of x nothing counts when beta is 0
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addmm_(a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a a matrix and b a vector
+---@param x mytensor.Tensor
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.addmv(x, a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a a matrix and b a vector
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addmv(a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a a matrix and b a vector
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addmv_(a, b, beta, alpha) end
+
+--- beta * x + alpha * outer(a, b)
+---@param x mytensor.Tensor
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.addr(x, a, b, beta, alpha) end
+
+--- beta * x + alpha * outer(a, b)
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addr(a, b, beta, alpha) end
+
+--- beta * x + alpha * outer(a, b)
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addr_(a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a and b batches of matrices
+---@param x mytensor.Tensor
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.baddbmm(x, a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a and b batches of matrices
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:baddbmm(a, b, beta, alpha) end
+
+--- beta * x + alpha * a b, a and b batches of matrices
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:baddbmm_(a, b, beta, alpha) end
+
+--- beta * x + alpha * the sum of a batch of products
+---@param x mytensor.Tensor
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function mt.addbmm(x, a, b, beta, alpha) end
+
+--- beta * x + alpha * the sum of a batch of products
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addbmm(a, b, beta, alpha) end
+
+--- beta * x + alpha * the sum of a batch of products
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param beta? number
+---@param alpha? number
+---@return mytensor.Tensor y
+function Tensor:addbmm_(a, b, beta, alpha) end
+
+--- square matrices multiplied with themselves
+---@param x mytensor.Tensor
+---@param n integer
+---@return mytensor.Tensor y
+function mt.matrix_power(x, n) end
+
+--- square matrices multiplied with themselves
+---@param n integer
+---@return mytensor.Tensor y
+function Tensor:matrix_power(n) end
+
+--- a product of matrices in the cheapest order; the ends may be vectors
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.chain_matmul(xs) end
+
 --- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -3817,6 +4308,78 @@ function Tensor:true_divide(b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:true_divide_(b) end
+
+--- the sum of im2col's columns, each where it came from: (N, C, size)
+---@param x mytensor.Tensor
+---@param size integer|integer[]
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function mt.col2im(x, size, kernel, dilation, padding, stride) end
+
+--- the sum of im2col's columns, each where it came from: (N, C, size)
+---@param size integer|integer[]
+---@param kernel integer|integer[]
+---@param dilation? integer|integer[]
+---@param padding? integer|integer[]
+---@param stride? integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:col2im(size, kernel, dilation, padding, stride) end
+
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
+---@param x mytensor.Tensor
+---@param dim integer
+---@return mytensor.Tensor y
+function mt.expand_dims(x, dim) end
+
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:expand_dims(dim) end
+
+--- y[i][j] = a[i] * b[j]
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.ger(a, b) end
+
+--- y[i][j] = a[i] * b[j]
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:ger(b) end
+
+--- dims moved to other places, the rest in order
+---@param x mytensor.Tensor
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return mytensor.Tensor y
+function mt.moveaxis(x, source, destination) end
+
+--- dims moved to other places, the rest in order
+---@param source integer|integer[]
+---@param destination integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:moveaxis(source, destination) end
+
+--- a product of matrices in the cheapest order; the ends may be vectors
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.multi_dot(xs) end
+
+--- a product of matrices in the cheapest order; the ends may be vectors
+---@return mytensor.Tensor y
+function Tensor:multi_dot() end
+
+--- tensors joined along dim 1, vectors as rows
+---@param xs mytensor.Tensor[]
+---@return mytensor.Tensor y
+function mt.row_stack(xs) end
+
+--- tensors joined along dim 1, vectors as rows
+---@return mytensor.Tensor y
+function Tensor:row_stack() end
 
 --- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
 --- same shape, and |t - u| <= atol + rtol * |u| everywhere
@@ -4807,6 +5370,27 @@ function mt.split(x, size, options, dim) end
 ---@return any
 function mt.unbind(x, dim) end
 
+--- The same in place, as torch7's: an element for which the function gives nil stays.
+---@param t mytensor.Tensor
+---@param fn fun(x: number|boolean): number|boolean|nil
+---@return mytensor.Tensor t
+function mt.apply(t, fn) end
+
+--- The same in place, as torch7's: an element for which the function gives nil stays.
+---@param fn fun(x: number|boolean): number|boolean|nil
+---@return mytensor.Tensor t
+function Tensor:apply(fn) end
+
+--- The shape that shapes broadcast to.
+---@param ... integer[] shapes
+---@return integer[]
+function mt.broadcast_shapes(...) end
+
+--- Tensors expanded to one shape. Views; several results.
+---@param ... mytensor.Tensor tensors, or one list of them
+---@return mytensor.Tensor ...
+function mt.broadcast_tensors(...) end
+
 --- Make a class.
 ---
 --- The class is the metatable of its instances. It inherits the methods of `parent` and
@@ -4820,6 +5404,48 @@ function mt.unbind(x, dim) end
 ---@param parent? table another class
 ---@return table
 function mt.class(name, parent) end
+
+--- All choices of r elements of a vector, one a row, in the order of their positions.
+---@param x mytensor.Tensor a vector
+---@param r? integer how many, 2 unless given
+---@param with_replacement? boolean may one element be taken more than once?
+---@return mytensor.Tensor (count, r)
+function mt.combinations(x, r, with_replacement) end
+
+--- All choices of r elements of a vector, one a row, in the order of their positions.
+---@param r? integer how many, 2 unless given
+---@param with_replacement? boolean may one element be taken more than once?
+---@return mytensor.Tensor (count, r)
+function Tensor:combinations(r, with_replacement) end
+
+--- Dim 3 cut into a table of views, as tensor_split does.
+---@param x mytensor.Tensor of 3 dims or more
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function mt.dsplit(x, pieces) end
+
+--- Dim 3 cut into a table of views, as tensor_split does.
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function Tensor:dsplit(pieces) end
+
+--- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
+--- has a letter; letters that the result lacks are summed over, a letter twice in one
+--- tensor means its diagonal, "..." any dims, which are broadcast. Without "->" the
+--- result has the letters that stand once, by the alphabet. The order of the products is
+--- the cheapest.
+---@param equation string
+---@param ... mytensor.Tensor the operands, or one list of them
+---@return mytensor.Tensor
+function mt.einsum(equation, ...) end
+
+--- A tensor of the bytes of a string, which are copied.
+---@param bytes string
+---@param dtype? string "float32" unless given
+---@param shape? integer[] all elements as a vector unless given
+---@param opts? { offset: integer, big_endian: boolean, device: string } offset: bytes to leave out in front
+---@return mytensor.Tensor
+function mt.frombuffer(bytes, dtype, shape, opts) end
 
 --- A new operator that runs a whole chain as one kernel, with one pass over memory: of
 --- a formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
@@ -4861,6 +5487,30 @@ function mt.gradcheck(fn, inputs, options) end
 ---@return boolean, string?
 function mt.gradgradcheck(fn, inputs, options) end
 
+--- Columns (of a vector: elements) cut into a table of views, as tensor_split does.
+---@param x mytensor.Tensor
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function mt.hsplit(x, pieces) end
+
+--- Columns (of a vector: elements) cut into a table of views, as tensor_split does.
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function Tensor:hsplit(pieces) end
+
+--- Slices one after the other: `for i, row in t:iter() do`. Views: writing to a slice
+--- writes to the tensor.
+---@param t mytensor.Tensor
+---@param dim? integer along which, 1 unless given
+---@return function
+function mt.iter(t, dim) end
+
+--- Slices one after the other: `for i, row in t:iter() do`. Views: writing to a slice
+--- writes to the tensor.
+---@param dim? integer along which, 1 unless given
+---@return function
+function Tensor:iter(dim) end
+
 --- Load the tensors of a .safetensors file. The whole header is checked before any of
 --- it is used: sizes, offsets, overlaps, gaps, dtypes.
 ---@param path string
@@ -4868,6 +5518,42 @@ function mt.gradgradcheck(fn, inputs, options) end
 ---@return table<string, mytensor.Tensor>? nil if the file is missing or not valid
 ---@return table<string, string>|string metadata, or the message
 function mt.load_tensors(path, options) end
+
+--- A Lua function of each element, in row-major order, as a new tensor of t's dtype and
+--- device. With more tensors, of t's shape, the function gets an element of each. Slow
+--- beside the operators, since each element passes through Lua; no gradient flows.
+---@param t mytensor.Tensor
+---@param ... mytensor.Tensor|function the other tensors, if any; last the function
+---@return mytensor.Tensor
+function mt.map(t, ...) end
+
+--- A Lua function of each element, in row-major order, as a new tensor of t's dtype and
+--- device. With more tensors, of t's shape, the function gets an element of each. Slow
+--- beside the operators, since each element passes through Lua; no gradient flows.
+---@param ... mytensor.Tensor|function the other tensors, if any; last the function
+---@return mytensor.Tensor
+function Tensor:map(...) end
+
+--- Norm of the matrices in the last two dims, or in others.
+---@param x mytensor.Tensor floats
+---@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---@param dim? integer[] the two dims
+---@param keepdim? boolean keep them, with size 1
+---@return mytensor.Tensor
+function mt.matrix_norm(x, p, dim, keepdim) end
+
+--- Norm of the matrices in the last two dims, or in others.
+---@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---@param dim? integer[] the two dims
+---@param keepdim? boolean keep them, with size 1
+---@return mytensor.Tensor
+function Tensor:matrix_norm(p, dim, keepdim) end
+
+--- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y, ...),
+--- in which it varies along its own dim. Views; several results.
+---@param ... mytensor.Tensor vectors, or one list of them; then options: `indexing = "ij"`, or "xy", which exchanges the first two dims
+---@return mytensor.Tensor ...
+function mt.meshgrid(...) end
 
 --- Run `fn` and tell what each op took: calls, time on the host and on the device,
 --- bytes, and the share of what the device could do.
@@ -4905,6 +5591,70 @@ function mt.profile_range(name, fn, ...) end
 ---@return boolean? true, or nil if the file can't be written
 ---@return string? message
 function mt.save_tensors(path, tensors, metadata) end
+
+--- A tensor cut into a table of views.
+---@param x mytensor.Tensor
+---@param pieces integer|integer[] how many, of almost one size; or the positions, from 1, at which the pieces behind the first begin
+---@param dim? integer 1 unless given
+---@return mytensor.Tensor[]
+function mt.tensor_split(x, pieces, dim) end
+
+--- A tensor cut into a table of views.
+---@param pieces integer|integer[] how many, of almost one size; or the positions, from 1, at which the pieces behind the first begin
+---@param dim? integer 1 unless given
+---@return mytensor.Tensor[]
+function Tensor:tensor_split(pieces, dim) end
+
+--- Sums of products over some dims of each: the result has the dims that are left, a's
+--- before b's.
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param dims? integer|integer[][] how many: the last of a and the first of b, 2 unless given; or two lists, of a's dims and of b's
+---@return mytensor.Tensor
+function mt.tensordot(a, b, dims) end
+
+--- Sums of products over some dims of each: the result has the dims that are left, a's
+--- before b's.
+---@param b mytensor.Tensor
+---@param dims? integer|integer[][] how many: the last of a and the first of b, 2 unless given; or two lists, of a's dims and of b's
+---@return mytensor.Tensor
+function Tensor:tensordot(b, dims) end
+
+--- The elements as a string, in row-major order, little-endian: what frombuffer reads.
+---@param t mytensor.Tensor
+---@return string
+function mt.tobytes(t) end
+
+--- The elements as a string, in row-major order, little-endian: what frombuffer reads.
+---@return string
+function Tensor:tobytes() end
+
+--- Positions of a matrix's lower triangle: (2, count), rows and columns, from 1.
+---@param rows integer
+---@param columns? integer as many as rows unless given
+---@param offset? integer the last diagonal, 0 unless given
+---@param opts? { device: string }
+---@return mytensor.Tensor int64
+function mt.tril_indices(rows, columns, offset, opts) end
+
+--- Positions of a matrix's upper triangle: (2, count), rows and columns, from 1.
+---@param rows integer
+---@param columns? integer as many as rows unless given
+---@param offset? integer the first diagonal, 0 unless given
+---@param opts? { device: string }
+---@return mytensor.Tensor int64
+function mt.triu_indices(rows, columns, offset, opts) end
+
+--- Rows cut into a table of views, as tensor_split does.
+---@param x mytensor.Tensor of 2 dims or more
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function mt.vsplit(x, pieces) end
+
+--- Rows cut into a table of views, as tensor_split does.
+---@param pieces integer|integer[] a number of equal pieces, or positions
+---@return mytensor.Tensor[]
+function Tensor:vsplit(pieces) end
 
 --- Fashion-MNIST: 60,000 and 10,000 grey images of clothes, 28 x 28, in ten classes
 --- (Xiao et al., arXiv 1708.07747). The four files, plain or .gz, are looked for in

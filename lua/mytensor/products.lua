@@ -3,6 +3,7 @@
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
+local contraction = require "mytensor.contraction"
 
 local products = {}
 
@@ -82,302 +83,6 @@ local function with_dots(equation, operand, ndim, which)
   return list
 end
 
--- ---- the order ----------------------------------------------------------------------
--- A set of operands is a bit mask. What an intermediate result keeps is what the output
--- or another operand has.
-
-local most_for_best = 9 -- operands: 3^n pairs of subsets are looked at
-
-local function popcount(x)
-  local n = 0
-  while x ~= 0 do
-    x = x & (x - 1)
-    n = n + 1
-  end
-  return n
-end
-
--- label -> bits of the operands that have it; the output is bit n.
-local function occurrences(inputs, output)
-  local bits = {}
-  for i, labels in ipairs(inputs) do
-    for _, label in ipairs(labels) do bits[label] = (bits[label] or 0) | 1 << (i - 1) end
-  end
-  for _, label in ipairs(output) do
-    bits[label] = (bits[label] or 0) | 1 << #inputs
-  end
-  return bits
-end
-
--- Multiplications of the product of sets a and b.
-local function cost_of(bits, sizes, a, b)
-  local both, cost = a | b, 1.0
-  for label, where in pairs(bits) do
-    if where & both ~= 0 and (where & a == 0 or where & ~a ~= 0)
-        and (where & b == 0 or where & ~b ~= 0) then
-      cost = cost * sizes[label]
-    end
-  end
-  return cost
-end
-
--- The cheapest of all trees, by dynamic programming over subsets.
-local function best_order(n, bits, sizes)
-  local all = (1 << n) - 1
-  local cost, cut = {}, {}
-  for i = 0, n - 1 do cost[1 << i] = 0.0 end
-  local sets = {}
-  for s = 1, all do sets[s] = s end
-  table.sort(sets, function(a, b)
-    local x, y = popcount(a), popcount(b)
-    if x ~= y then return x < y end
-    return a < b
-  end)
-  for _, s in ipairs(sets) do
-    if s & (s - 1) ~= 0 then
-      local part = (s - 1) & s
-      while part > 0 do
-        local rest = s ~ part
-        if part > rest then
-          local c = cost[part] + cost[rest] + cost_of(bits, sizes, part, rest)
-          if not cost[s] or c < cost[s] then cost[s], cut[s] = c, part end
-        end
-        part = (part - 1) & s
-      end
-    end
-  end
-  local steps = {}
-  local function visit(s)
-    local part = cut[s]
-    if not part then return end
-    visit(part)
-    visit(s ~ part)
-    steps[#steps + 1] = { part, s ~ part }
-  end
-  visit(all)
-  return steps
-end
-
--- Of many operands always the pair that is cheapest now.
-local function greedy_order(n, bits, sizes)
-  local sets, steps = {}, {}
-  for i = 0, n - 1 do sets[#sets + 1] = 1 << i end
-  while #sets > 1 do
-    local best, at, with
-    for i = 1, #sets do
-      for j = i + 1, #sets do
-        local c = cost_of(bits, sizes, sets[i], sets[j])
-        if not best or c < best then best, at, with = c, i, j end
-      end
-    end
-    steps[#steps + 1] = { sets[at], sets[with] }
-    sets[at] = sets[at] | sets[with]
-    table.remove(sets, with)
-  end
-  return steps
-end
-
--- ---- the plan -----------------------------------------------------------------------
--- Shapes are part of a plan, so its steps know all dims and sizes beforehand.
-
--- dims of labels in wanted's order; nil: they are in that order.
-local function order_of(labels, wanted)
-  local place, order, moved = {}, {}, false
-  for d, label in ipairs(labels) do place[label] = d end
-  for i, label in ipairs(wanted) do
-    order[i] = place[label]
-    moved = moved or order[i] ~= i
-  end
-  return moved and order or nil
-end
-
-local function size_of(list, sizes)
-  local n = 1
-  for _, label in ipairs(list) do n = n * sizes[label] end
-  return n
-end
-
-local function shape_of(list, sizes)
-  local shape = {}
-  for i, label in ipairs(list) do shape[i] = sizes[label] end
-  return shape
-end
-
-local function join(...)
-  local list = {}
-  for _, part in ipairs { ... } do table.move(part, 1, #part, #list + 1, list) end
-  return list
-end
-
--- Diagonals, and sizes of 1 that others stretch.
-local function prepare(labels, shape, sizes)
-  local steps, current = {}, {}
-  table.move(labels, 1, #labels, 1, current)
-  local d = 1
-  while d <= #current do
-    local e = d + 1
-    while e <= #current and current[e] ~= current[d] do e = e + 1 end
-    if e <= #current then
-      steps[#steps + 1] = { "diagonal", 0, d, e }
-      local label = table.remove(current, e)
-      table.remove(current, d)
-      current[#current + 1] = label
-    else
-      d = d + 1
-    end
-  end
-  local size = {}
-  for i, label in ipairs(labels) do size[label] = shape[i] end
-  for i = #current, 1, -1 do
-    if size[current[i]] == 1 and sizes[current[i]] ~= 1 then
-      steps[#steps + 1] = { "select", i, 1 }
-      table.remove(current, i)
-    end
-  end
-  return steps, current
-end
-
--- Sums over what nobody else has.
-local function sum_alone(steps, labels, bits, own)
-  local summed = {}
-  for i = #labels, 1, -1 do
-    if bits[labels[i]] == own then
-      table.insert(summed, 1, i)
-      table.remove(labels, i)
-    end
-  end
-  if #summed > 0 then steps[#steps + 1] = { "sum", summed } end
-end
-
--- One product of tensors with labels a and b; keep: label -> is it in the result?
-local function pair_step(a, b, keep, sizes, first)
-  local in_a, in_b = {}, {}
-  for _, label in ipairs(a) do in_a[label] = true end
-  for _, label in ipairs(b) do in_b[label] = true end
-  local batch, left, right, inner = {}, {}, {}, {}
-  for _, label in ipairs(a) do
-    if not in_b[label] then
-      left[#left + 1] = label
-    elseif keep[label] then
-      batch[#batch + 1] = label
-    end
-  end
-  for _, label in ipairs(size_of(a, sizes) >= size_of(b, sizes) and a or b) do
-    if in_a[label] and in_b[label] and not keep[label] then
-      inner[#inner + 1] = label
-    end
-  end
-  for _, label in ipairs(b) do
-    if not in_a[label] then right[#right + 1] = label end
-  end
-  -- what the final result begins with should stand in front
-  local swap = false
-  for _, label in ipairs(first) do
-    if in_a[label] ~= in_b[label] then
-      swap = in_b[label] == true
-      break
-    end
-  end
-  if swap then
-    left, right, a, b = right, left, b, a
-  end
-  local step = { swap = swap, labels = join(batch, left, right) }
-  step.shape = shape_of(step.labels, sizes)
-  local rows, columns, depth = size_of(left, sizes), size_of(right, sizes),
-    size_of(inner, sizes)
-  if #inner == 0 then
-    -- nothing is summed: dims of size 1 stand for the other's
-    step.kind = "mul"
-    step.a_order, step.b_order = order_of(a, join(batch, left)),
-      order_of(b, join(batch, right))
-    local ones = {}
-    for i = 1, #right do ones[i] = 1 end
-    step.a_shape = join(shape_of(batch, sizes), shape_of(left, sizes), ones)
-    for i = 1, #left do ones[i] = 1 end
-    for i = #left + 1, #ones do ones[i] = nil end
-    step.b_shape = join(shape_of(batch, sizes), ones, shape_of(right, sizes))
-    step.shape = nil
-  else
-    step.kind = "matmul"
-    local many = shape_of(batch, sizes)
-    many = #many > 0 and { size_of(batch, sizes) } or {}
-    step.a_order = order_of(a, join(batch, left, inner))
-    step.b_order = order_of(b, join(batch, right, inner))
-    -- b's dims are left where they lie: a transposed view serves as well
-    local plain = order_of(b, join(batch, inner, right)) == nil
-    step.transpose = not plain
-    step.a_shape = join(many, { rows, depth })
-    if plain then
-      step.b_order = nil
-      step.b_shape = join(many, { depth, columns })
-    else
-      step.b_shape = join(many, { columns, depth })
-    end
-  end
-  return step
-end
-
-local function make_plan(inputs, shapes, output, sizes)
-  local n = #inputs
-  local plan = { prepare = {}, steps = {} }
-  local labels = {}
-  for i = 1, n do
-    plan.prepare[i], labels[i] = prepare(inputs[i], shapes[i], sizes)
-  end
-  local bits = occurrences(labels, output)
-  for i = 1, n do sum_alone(plan.prepare[i], labels[i], bits, 1 << (i - 1)) end
-  bits = occurrences(labels, output)
-  local place = {} -- set -> index of its value
-  for i = 1, n do place[1 << (i - 1)] = i end
-  local order = n <= most_for_best and best_order(n, bits, sizes)
-    or greedy_order(n, bits, sizes)
-  local last = n
-  for k, pair in ipairs(order) do
-    local i, j = place[pair[1]], place[pair[2]]
-    local both, keep = pair[1] | pair[2], {}
-    for label, where in pairs(bits) do
-      keep[label] = where & both ~= 0 and where & ~both ~= 0
-    end
-    local step = pair_step(labels[i], labels[j], keep, sizes, k == #order and output or {})
-    if step.swap then i, j = j, i end
-    last = last + 1
-    step.i, step.j = i, j
-    plan.steps[k] = step
-    labels[last] = step.labels
-    place[both] = last
-  end
-  plan.final = order_of(labels[last], output)
-  return plan
-end
-
-local function arranged(x, order, shape)
-  if order then x = x:permute(order) end
-  return shape and x:reshape(shape) or x
-end
-
-local function run(plan, tensors)
-  local values = {}
-  for i, steps in ipairs(plan.prepare) do
-    local x = tensors[i]
-    for _, step in ipairs(steps) do x = x[step[1]](x, table.unpack(step, 2)) end
-    values[i] = x
-  end
-  for k, step in ipairs(plan.steps) do
-    local a = arranged(values[step.i], step.a_order, step.a_shape)
-    local b = arranged(values[step.j], step.b_order, step.b_shape)
-    values[step.i], values[step.j] = nil, nil
-    local y
-    if step.kind == "mul" then
-      y = a * b
-    else
-      y = a:matmul(step.transpose and b:transpose(-1, -2) or b)
-    end
-    values[#plan.prepare + k] = step.shape and y:reshape(step.shape) or y
-  end
-  local y = values[#plan.prepare + #plan.steps]
-  return plan.final and y:permute(plan.final) or y
-end
-
 -- ---- einsum -------------------------------------------------------------------------
 
 local parsed_equations, plans, plan_count = {}, {}, 0
@@ -427,7 +132,7 @@ local function plan_for(equation, tensors, shapes)
   local output = parsed.output.dots
     and with_dots(equation, parsed.output, #parsed.output.labels + dots, 0)
     or parsed.output.labels
-  return make_plan(inputs, shapes, output, sizes)
+  return contraction.plan(inputs, shapes, output, sizes)
 end
 
 --- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
@@ -459,7 +164,7 @@ function products.einsum(equation, ...)
     plan = plan_for(equation, tensors, shapes)
     plans[key], plan_count = plan, plan_count + 1
   end
-  return run(plan, tensors)
+  return contraction.run(plan, tensors)
 end
 
 -- ---- tensordot ----------------------------------------------------------------------
@@ -524,7 +229,7 @@ function products.tensordot(a, b, dims)
   for _, label in ipairs(lb) do
     if label > #sa then output[#output + 1] = label end
   end
-  return run(make_plan({ la, lb }, { sa, sb }, output, sizes), { a, b })
+  return contraction.run(contraction.plan({ la, lb }, { sa, sb }, output, sizes), { a, b })
 end
 
 -- ---- norms of matrices --------------------------------------------------------------

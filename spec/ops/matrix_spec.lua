@@ -3,6 +3,7 @@
 -- check of its gradient, is red.
 
 local mt = require "mytensor"
+local coverage = require "spec.support.coverage"
 local devices = require "spec.support.devices"
 local half = require "spec.support.half"
 local harness = require "spec.support.harness"
@@ -52,6 +53,16 @@ local stress = os.getenv "MYTENSOR_GC_STRESS" == "1"
 local FLOATS = stress and { "float32" } or { "float32", "float64" }
 local STRESSED_CASES = 2
 
+-- What ran without a failure: device -> dtype -> kind -> number of ops.
+local ran = {}
+local function note(device, dtype, kind, count)
+  if count == 0 then return end
+  local list = ran[device] or {}
+  ran[device] = list
+  list[dtype] = list[dtype] or {}
+  list[dtype][kind] = (list[dtype][kind] or 0) + 1
+end
+
 -- One test for each op, dtype, device and direction.
 local function test_op(name, row)
   local function cases()
@@ -70,25 +81,27 @@ local function test_op(name, row)
   local function on_device(device)
     for _, dtype in ipairs(FLOATS) do
       it(("%s in %s"):format(dtype, device), function()
-        harness.forward(name, cases(), dtype, device)
+        note(device, dtype, "values", harness.forward(name, cases(), dtype, device))
         if row and row.inplace then harness.inplace(name, cases(), dtype, device) end
       end)
       if differentiable then
         it(("%s in %s, gradient"):format(dtype, device), function()
-          harness.backward(name, cases(), dtype, device)
+          note(device, dtype, "gradients",
+            harness.backward(name, cases(), dtype, device))
         end)
       end
     end
     if stress then return end
     for _, dtype in ipairs { "float16", "bfloat16" } do
       it(("%s in %s"):format(dtype, device), function()
-        half.forward(name, cases(), dtype, device)
-        if differentiable then half.backward(name, cases(), dtype, device) end
+        note(device, dtype, "values", half.forward(name, cases(), dtype, device))
+        if not differentiable then return end
+        note(device, dtype, "gradients", half.backward(name, cases(), dtype, device))
       end)
     end
     it("integers and bool on " .. device, function()
       for _, dtype in ipairs(INTEGERS) do
-        harness.forward(name, cases(), dtype, device)
+        note(device, dtype, "values", harness.forward(name, cases(), dtype, device))
         if row and row.inplace then harness.inplace(name, cases(), dtype, device) end
       end
     end)
@@ -103,7 +116,8 @@ local function test_op(name, row)
         assert.is_true(n > 0, "no smooth case of " .. name)
       end)
       it("difference quotients of the gradient on " .. device, function()
-        harness.quotients(name, cases(), device, mt.gradgradcheck)
+        note(device, "float64", "gradients of gradients",
+          harness.quotients(name, cases(), device, mt.gradgradcheck))
       end)
     end
   end
@@ -115,6 +129,23 @@ local function test_op(name, row)
     it("on cuda", function() devices.without_cuda(pending) end)
   end
 end
+
+teardown(function()
+  for _, device in ipairs(devices.list) do
+    if ran[device] then
+      print(("ops checked on %s: %s"):format(device,
+        table.concat(coverage.kinds, ", ")))
+    end
+    for _, dtype in ipairs(coverage.dtypes) do
+      local list = ran[device] and ran[device][dtype]
+      if list then
+        local numbers = {}
+        for i, kind in ipairs(coverage.kinds) do numbers[i] = list[kind] or 0 end
+        print(("  %-8s %s"):format(dtype, table.concat(numbers, ", ")))
+      end
+    end
+  end
+end)
 
 for _, row in ipairs(mt.ops()) do
   if reference.exists(row.name) then

@@ -5,6 +5,7 @@
 
 package.path = "./?.lua;" .. package.path
 local mt = require "mytensor"
+local coverage = require "spec.support.coverage"
 local sources = require "spec.support.doc_sources"
 
 local root = arg[1] and arg[1] .. "/" or ""
@@ -88,6 +89,30 @@ local function parameters(row)
   return table.concat(parts, ", ")
 end
 
+local function checks(add)
+  local counts, total = coverage.count()
+  add ""
+  add "## How they are checked"
+  add ""
+  add([[
+Of %d operators, so many have reference data in each dtype, computed by PyTorch in
+float64, for their values and for their gradients; gradients of gradients are checked by
+difference quotients. The specs run all of it on the CPU and, where there is one, on a
+GPU (`make test`, which prints what it ran). Random operators have specs of their own.]],
+    total)
+  add ""
+  add("| | %s |", table.concat(coverage.kinds, " | "))
+  add "|---|---|---|---|"
+  for _, dtype in ipairs(coverage.dtypes) do
+    local cells = {}
+    for i, kind in ipairs(coverage.kinds) do
+      local n = counts[dtype][kind]
+      cells[i] = n > 0 and tostring(n) or ""
+    end
+    add("| %s | %s |", dtype, table.concat(cells, " | "))
+  end
+end
+
 local function ops_md()
   local lines, add = document()
   add "# Operators"
@@ -100,6 +125,7 @@ are methods `x:NAME(...)` too, and those marked *in place* have a form `x:NAME_(
 What stands in brackets may be left out. Arguments come by position or, behind the
 first, in a table: `x:sum(1, true)`, `x:sum{dim = 1, keepdim = true}`. Dims, indices and
 labels count from 1, negative ones from the end.]]
+  checks(add)
   for _, kind in ipairs(KINDS) do
     local rows = {}
     for _, row in ipairs(ops) do
