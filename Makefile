@@ -152,10 +152,11 @@ $(B)/gen/embedded.c: $(LUA_SRC) $(HEADERS) $(B)/gen/modules
 $(B)/gen/words_text.c: kernels/words.h kernels/special.h
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D); { \
-	echo '/* words_text.c -- the text of words.h and special.h. Generated. */'; \
-	echo '#include "runtime/core/fuse_source.h"'; \
-	for f in $^; do n=$${f##*/}; echo "const char mt_$${n%.h}_text[] = {"; \
-	od -An -v -tu1 $$f | sed 's/  */,/g; s/^,//; s/$$/,/'; echo '0};'; done; } > $@
+	echo '/* words_text.c -- the text of words.h and special.h in kernels. Generated. */'; \
+	echo '#include "runtime/core/fuse_source.h"'; for f in words special; do \
+	  echo "const char mt_$${f}_text[] = {"; \
+	  od -An -v -tu1 kernels/$$f.h | sed 's/  */,/g; s/^,//; s/$$/,/'; \
+	  echo '0};'; done; } > $@
 
 $(O)/embedded.o $(O)/words_text.o: $(O)/%.o: $(B)/gen/%.c $(B)/gen/flags
 	@mkdir -p $(@D)

@@ -134,6 +134,24 @@ describe("an allocation that fails", function()
     end)
   end)
 
+  it("in fused operators and their gradients does no harm", function()
+    local x, w = mt.randn(3, 40):requires_grad_(), mt.rand(40)
+    local function work()
+      local f = mt.fuse(function(a, b)
+        local y = a:silu() * b
+        return y:softmax(-1), y + y:amax(-1, true)
+      end)
+      local y, z = f(x, w)
+      local g = mt.grad({ (y * z):sum() }, { x }, { create_graph = true })
+      return mt.grad({ g[1]:sum() }, { x })[1]:sum():item(), #f:source()
+    end
+    local expected = work()
+    exhaust(work, function(got, ok)
+      if ok then assert(got == expected, got) end
+      assert(work() == expected)
+    end)
+  end)
+
   it("in views, indices, lists, text and tables does no harm", function()
     local x = mt.arange(1, 25):view(4, 6)
     local function work()

@@ -53,7 +53,7 @@ static int find_reduction(const char *name) {
 }
 
 static bool fuses(const mt_opinfo *op) {
-  return op->kind <= MT_KIND_TERNARY && op->dtypes != MT_CLASS_INT;
+  return op->kind <= MT_KIND_TERNARY && op->dtypes != MT_CLASS_INT && !op->internal;
 }
 
 /* Insertions, deletions, replacements and swaps between two short names. */

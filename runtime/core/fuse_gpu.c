@@ -144,7 +144,7 @@ static void put_strides(plan *p, int first) {
 static bool is_in_pieces(const plan *p) {
   const mt_fuse_loops *const l = p->loops;
   if (l->ndim > 2 || (l->ndim == 2 && l->size[1] >= INT32_MAX)) return false;
-  if (l->size[0] >= (int64_t)UINT32_MAX * 2) return false;
+  if (l->size[0] >= (int64_t)UINT32_MAX - 1024) return false;
   for (int k = 0; k < p->nout; k++)
     if (out_stride(p, k, 0) != 1 && l->size[0] > 1) return false;
   for (int k = 0; k < p->nin; k++)

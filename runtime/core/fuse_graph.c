@@ -336,10 +336,13 @@ static int call(mt_fuse_graph *g, const mt_expr *e, const int *arg) {
   }
   const int op = mt_fuse_word(e->name);
   const mt_opinfo *const info = op < 0 ? NULL : mt_op_info((mt_op)op);
-  if (!info || e->nargs != info->nin + info->nattr) {
+  if (!info || e->nargs < info->nin || e->nargs > info->nin + info->nattr) {
     return fail(g, mt_fail(MT_EINTERNAL, "fuse: no word named %s", e->name));
   }
   double number[2] = {0, 0};
+  mt_attr preset[MT_MAX_ATTRS];
+  mt_op_presets((mt_op)op, preset);
+  for (int i = 0; i < info->nattr; i++) number[i] = preset[i].f;
   for (int i = info->nin; i < e->nargs; i++) {
     if (arg[i] < 0) return -1;
     if (g->node[arg[i]].kind != MT_FUSE_NUMBER) {

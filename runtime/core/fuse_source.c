@@ -100,48 +100,59 @@ static bool is_wanted(const mt_fuse_writer *w, const char *word, size_t n) {
   return false;
 }
 
-/* Is the line of words.h one that defines a word that nothing here needs? Then the
-** compiler is spared it: half of its time is reading. */
+/* Does the line of words.h begin a word that nothing here needs? Then the compiler is
+** spared it: half of its time is reading. */
 static bool is_spare(const mt_fuse_writer *w, const char *line, size_t n) {
   static const char *const starts[] = {"  MT_WORD_LIBM(T, s, ", "  MT_WORD_FN T mt_",
-                                       "  MT_WORD_FN int mt_"};
+                                       "  MT_WORD_FN int mt_", "  MT_WORD_CALL T mt_"};
   for (size_t k = 0; k < sizeof starts / sizeof *starts; k++) {
     const size_t length = strlen(starts[k]);
     if (n <= length || strncmp(line, starts[k], length) != 0) continue;
     const char *const word = line + length;
     const char *const end = strstr(word, k == 0 ? "," : "_##s(");
-    const bool whole = k == 0 || memchr(line, '}', n) != NULL; /* in this line */
-    return whole && *word != '#' && end && end < line + n &&
+    return *word != '#' && end && end < line + n &&
            !is_wanted(w, word, (size_t)(end - word));
   }
   return false;
 }
 
-/* Is one of the words of special.h named? */
-static bool wants_special(const mt_fuse_writer *w) {
-  static const char *const words[] = {"lgamma", "digamma", "polygamma", "i0",
-                                      "i0e",    "i1",      "i1e",       "erfinv"};
-  for (size_t k = 0; k < sizeof words / sizeof *words; k++)
-    if (is_wanted(w, words[k], strlen(words[k]))) return true;
-  return is_wanted(w, "nextafter", 9);
+static bool begins(const char *line, const char *start) {
+  return strncmp(line, start, strlen(start)) == 0;
 }
 
-/* The words of T only. */
+/* Does the line end within a function's body? */
+static bool opens(const char *line, size_t n) {
+  int depth = 0;
+  for (size_t i = 0; i < n; i++) depth += (line[i] == '{') - (line[i] == '}');
+  return depth > 0;
+}
+
+/* The words that the program's formulas name, of T only. */
 static void say_words(const mt_fuse_writer *w) {
-  const bool f64 = w->v->compute == MT_F64;
-  const char *const other = f64 ? "MT_WORDS_FLOAT(float" : "MT_WORDS_FLOAT(double";
-  static const char special[] = "#include \"kernels/special.h\"";
-  bool integers = false; /* within the macro of the integers' words */
+  static const char *const special[] = {"lgamma", "digamma", "polygamma",
+                                        "erfinv", "i0",      "i0e",
+                                        "i1",     "i1e",     "nextafter"};
+  const char *const other =
+      w->v->compute == MT_F64 ? "MT_WORDS_FLOAT(float" : "MT_WORDS_FLOAT(double";
+  bool all = false; /* the special functions use any word of float64 */
+  for (size_t i = 0; i < sizeof special / sizeof *special; i++)
+    all = all || is_wanted(w, special[i], strlen(special[i]));
+  bool integers = false, skipping = false; /* within what is left out */
   for (const char *line = mt_words_text; *line;) {
     const size_t n = strcspn(line, "\n") + 1;
-    if (strncmp(line, "#define MT_WORDS_INT", 20) == 0) integers = true;
-    const bool left_out = integers || strncmp(line, "MT_WORDS_INT(", 13) == 0 ||
-                          strncmp(line, other, strlen(other)) == 0 ||
-                          strncmp(line, "#include", 8) == 0 || is_spare(w, line, n);
-    if (!left_out) mt_fuse_say(w->t, "%.*s", (int)n, line);
-    if (strncmp(line, special, strlen(special)) == 0 && wants_special(w))
+    if (begins(line, "#define MT_WORDS_INT")) integers = true;
+    const bool spare = !all && (is_spare(w, line, n) || begins(line, other));
+    if (begins(line, "#include \"kernels/special.h\"") && all) {
       mt_fuse_say(w->t, "%s", mt_special_text);
+    } else if (!integers && !skipping && !spare && !begins(line, "MT_WORDS_INT(") &&
+               !begins(line, "#include")) {
+      mt_fuse_say(w->t, "%.*s", (int)n, line);
+    }
     if (n > 1 && line[n - 2] != '\\') integers = false;
+    if (skipping && begins(line, "  }"))
+      skipping = false;
+    else if (spare && opens(line, n))
+      skipping = true;
     line += n;
   }
 }
