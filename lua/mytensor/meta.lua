@@ -5092,7 +5092,7 @@ function mt.cuda.graph(fn, options) end
 function mt.cuda.is_available() end
 
 --- `mt.cuda.kernel({source=, name=, grid=, block=, shared=, signature=, options=})`
---- gives function; the kernel `name` of CUDA source, compiled now, as a function of its parameters, tensors for pointers and numbers for the rest, which are checked: it is launched on the current stream. grid, block: a number, {x, y, z}, or a function of the arguments that gives them; by default 256 threads in a block, and a thread for each element of the largest tensor that is written, the one without const. shared: bytes of dynamic shared memory. A table behind the arguments has others for this call. signature: the parameters, where the source hides them in macros. options: a list for the compiler
+--- gives function; the kernel `name` of CUDA source, compiled now, as a function of its parameters, tensors for pointers and numbers for the rest, which are checked: it is launched on the current stream. grid, block: a number, {x, y, z}, or a function of the arguments that gives them; by default 256 threads in a block, and a thread for each element of the largest tensor that is written, the one without const. shared: bytes of dynamic shared memory. A table behind the arguments has others for this call. signature: the parameters, where the source hides them in macros. options: a list for the compiler. Nothing is recorded: an mt.Function gives gradients
 ---@param options any
 ---@return any
 function mt.cuda.kernel(options) end

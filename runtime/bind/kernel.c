@@ -453,7 +453,7 @@ static int kernel_tostring(lua_State *L) {
 ** each element of the largest tensor that is written, the one without const. shared:
 ** bytes of dynamic shared memory. A table behind the arguments has others for this
 ** call. signature: the parameters, where the source hides them in macros. options: a
-** list for the compiler */
+** list for the compiler. Nothing is recorded: an mt.Function gives gradients */
 static int cuda_kernel(lua_State *L) {
   lua_settop(L, 1);
   lua_getglobal(L, "require");
