@@ -164,7 +164,9 @@ end
 --- nvcc's words for the current GPU; none where there is no GPU: nvcc's own choice.
 function compiler.architecture(cuda_flags)
   if names_architecture(cuda_flags) or not mt.cuda.is_available() then return {} end
-  local sm = mt.cuda.get_device_properties().capability:gsub("%.", "")
+  local ok, properties = pcall(mt.cuda.get_device_properties)
+  if not ok then return {} end -- the GPU is lost
+  local sm = properties.capability:gsub("%.", "")
   return { ("-gencode=arch=compute_%s,code=[sm_%s,compute_%s]"):format(sm, sm, sm) }
 end
 
