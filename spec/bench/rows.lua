@@ -409,6 +409,8 @@ rows.conv_small, rows.conv_small_fwdbwd = conv(32, 16, 28, 32, 3, 1, 1, "f32")
 rows.conv_large, rows.conv_large_fwdbwd = conv(16, 64, 56, 64, 3, 1, 1, "f32")
 -- PyTorch's channels_last against what we take as it is.
 rows.conv_small_nhwc, rows.conv_large_nhwc = rows.conv_small, rows.conv_large
+rows.conv_small_bf16 = conv(32, 16, 28, 32, 3, 1, 1, "bf16")
+rows.conv_large_bf16 = conv(16, 64, 56, 64, 3, 1, 1, "bf16")
 local SHAPES = {
   N64C64H56K64k3s1 = { 64, 64, 56, 64, 3, 1, 1 },
   N64C256H14K256k3s1 = { 64, 256, 14, 256, 3, 1, 1 },

@@ -363,6 +363,8 @@ rows["linear_gelu_bf16"] = linear_gelu
 for suffix, last in (("", False), ("_nhwc", True)):
     conv("conv_small" + suffix, 32, 16, 28, 32, 3, 1, 1, "f32", last)
     conv("conv_large" + suffix, 16, 64, 56, 64, 3, 1, 1, "f32", last)
+conv("conv_small_bf16", 32, 16, 28, 32, 3, 1, 1, "bf16", True)
+conv("conv_large_bf16", 16, 64, 56, 64, 3, 1, 1, "bf16", True)
 for shape, sizes in {
         "N64C64H56K64k3s1": (64, 64, 56, 64, 3, 1, 1),
         "N64C256H14K256k3s1": (64, 256, 14, 256, 3, 1, 1),

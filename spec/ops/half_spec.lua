@@ -22,7 +22,8 @@ end
 local function matrices(m, k, dtype)
   local odd = mt.randn(m, 2 * k + 1):to(dtype)
   return { plain = mt.randn(m, k):to(dtype), turned = mt.randn(k, m):to(dtype):t(),
-    part = odd:narrow(2, 2, k), spaced = odd:unfold(2, 1, 2):squeeze(3):narrow(2, 1, k) }
+    part = odd:narrow(2, 2, k),
+    spaced = odd:unfold(2, 1, 2):squeeze(3):narrow(2, 1, k) }
 end
 
 local SIZES = {
@@ -35,7 +36,8 @@ if os.getenv "MYTENSOR_GC_STRESS" == "1" then SIZES = { SIZES[7] } end
 local CONVOLUTIONS = {
   { 2, 8, 13, 22, 12, { 3, 3 }, 1, 1 }, { 3, 16, 28, 28, 20, { 3, 3 }, 1, { 1, 0 } },
   { 2, 3, 20, 28, 7, { 5, 5 }, 1, 0 }, { 1, 12, 17, 19, 16, { 3, 2 }, 2, 1 },
-  { 2, 8, 18, 24, 12, { 3, 3 }, 1, { 2, 3 }, 2, 2 }, { 2, 33, 9, 35, 5, { 1, 1 }, 1, 0 },
+  { 2, 8, 18, 24, 12, { 3, 3 }, 1, { 2, 3 }, 2, 2 },
+  { 2, 33, 9, 35, 5, { 1, 1 }, 1, 0 },
   { 1, 70, 8, 19, 4, { 3, 3 }, 1, 1 },
 }
 if os.getenv "MYTENSOR_GC_STRESS" == "1" then CONVOLUTIONS = { CONVOLUTIONS[1] } end
