@@ -30,7 +30,8 @@
 #define MASK_HIGH 2, 6, 3, 7
 #endif
 
-typedef float V __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
+typedef float V __attribute__((vector_size(4 * LANES), may_alias));
+typedef float VU __attribute__((vector_size(4 * LANES), may_alias, aligned(4)));
 typedef int32_t VI __attribute__((vector_size(4 * LANES)));
 typedef uint32_t VW __attribute__((vector_size(4 * LANES)));
 typedef uint16_t VS __attribute__((vector_size(2 * LANES), may_alias, aligned(2)));
@@ -38,9 +39,9 @@ typedef uint16_t VS __attribute__((vector_size(2 * LANES), may_alias, aligned(2)
 
 /* ---- elements of half types ---- */
 
-INLINE V load_f32(const float *p) { return *(const V *)p; }
+INLINE V load_f32(const float *p) { return *(const VU *)p; }
 INLINE float one_f32(float x) { return x; }
-INLINE void store_f32(V v, float *p) { *(V *)p = v; }
+INLINE void store_f32(V v, float *p) { *(VU *)p = v; }
 INLINE float back_f32(float x) { return x; }
 
 INLINE V load_bf16(const uint16_t *p) {
@@ -90,8 +91,8 @@ INLINE void store_f16(V v, uint16_t *p) {
       return;                                                               \
     }                                                                       \
     for (int64_t j = 0; j < n - LANES; j += LANES)                          \
-      *(V *)(to + j) = load_##sfx(from + j);                                \
-    *(V *)(to + n - LANES) = load_##sfx(from + n - LANES);                  \
+      *(VU *)(to + j) = load_##sfx(from + j);                               \
+    *(VU *)(to + n - LANES) = load_##sfx(from + n - LANES);                 \
   }                                                                         \
   static void write_rows_##sfx(int64_t rows, int64_t n, const float *from,  \
                                int64_t from_row, void *y, int64_t to_row) { \
@@ -102,8 +103,8 @@ INLINE void store_f16(V v, uint16_t *p) {
         continue;                                                           \
       }                                                                     \
       for (int64_t j = 0; j < n - LANES; j += LANES)                        \
-        store_##sfx(*(const V *)(from + j), to + j);                        \
-      store_##sfx(*(const V *)(from + n - LANES), to + n - LANES);          \
+        store_##sfx(*(const VU *)(from + j), to + j);                       \
+      store_##sfx(*(const VU *)(from + n - LANES), to + n - LANES);         \
     }                                                                       \
   }
 ROWS(float, f32)
@@ -145,7 +146,17 @@ INLINE void gradient_points(const V *d, V *to) {
   to[5] = d[3];
 }
 
-/* One dim of a tile of y. */
+/* The same of two. */
+INLINE void gradient_points_2(const V *d, V *to) {
+  to[0] = d[0];
+  to[1] = d[0] + A * d[1];
+  to[2] = d[0] - A * d[1];
+  to[3] = d[0] + B * d[1];
+  to[4] = d[0] - B * d[1];
+  to[5] = d[1];
+}
+
+/* One dim of a tile of y, of four elements or two. */
 INLINE void tile_elements(const V *m, V *to) {
   const V even_a = m[1] + m[2], odd_a = m[1] - m[2];
   const V even_b = m[3] + m[4], odd_b = m[3] - m[4];
@@ -155,7 +166,12 @@ INLINE void tile_elements(const V *m, V *to) {
   to[3] = m[5] + (A2 * A * odd_a + B2 * B * odd_b);
 }
 
-/* One dim of a filter. */
+INLINE void tile_elements_2(const V *m, V *to) {
+  to[0] = m[0] + ((m[1] + m[2]) + (m[3] + m[4]));
+  to[1] = m[5] + (A * (m[1] - m[2]) + B * (m[3] - m[4]));
+}
+
+/* One dim of a filter, of three elements or five. */
 INLINE void filter_points(const V *w, V *to) {
   const V even_a = (1 / NORM_A) * w[0] + (A2 / NORM_A) * w[2];
   const V even_b = (1 / NORM_B) * w[0] + (B2 / NORM_B) * w[2];
@@ -167,12 +183,35 @@ INLINE void filter_points(const V *w, V *to) {
   to[5] = w[2];
 }
 
+INLINE void filter_points_5(const V *w, V *to) {
+  const V even_a =
+      (1 / NORM_A) * w[0] + (A2 / NORM_A) * w[2] + (A2 * A2 / NORM_A) * w[4];
+  const V even_b =
+      (1 / NORM_B) * w[0] + (B2 / NORM_B) * w[2] + (B2 * B2 / NORM_B) * w[4];
+  const V odd_a = (A / NORM_A) * w[1] + (A * A2 / NORM_A) * w[3];
+  const V odd_b = (B / NORM_B) * w[1] + (B * B2 / NORM_B) * w[3];
+  to[0] = (1 / NORM_0) * w[0];
+  to[1] = even_a + odd_a, to[2] = even_a - odd_a;
+  to[3] = even_b + odd_b, to[4] = even_b - odd_b;
+  to[5] = w[4];
+}
+
 /* One dim of a filter's gradient. */
 INLINE void filter_elements(const V *m, V *to) {
   const V even_a = m[1] + m[2], even_b = m[3] + m[4];
   to[0] = (1 / NORM_0) * m[0] + (1 / NORM_A) * even_a + (1 / NORM_B) * even_b;
   to[1] = (A / NORM_A) * (m[1] - m[2]) + (B / NORM_B) * (m[3] - m[4]);
   to[2] = m[5] + ((A2 / NORM_A) * even_a + (B2 / NORM_B) * even_b);
+}
+
+INLINE void filter_elements_5(const V *m, V *to) {
+  const V even_a = m[1] + m[2], even_b = m[3] + m[4];
+  const V odd_a = m[1] - m[2], odd_b = m[3] - m[4];
+  to[0] = (1 / NORM_0) * m[0] + (1 / NORM_A) * even_a + (1 / NORM_B) * even_b;
+  to[1] = (A / NORM_A) * odd_a + (B / NORM_B) * odd_b;
+  to[2] = (A2 / NORM_A) * even_a + (B2 / NORM_B) * even_b;
+  to[3] = (A * A2 / NORM_A) * odd_a + (B * B2 / NORM_B) * odd_b;
+  to[4] = m[5] + ((A2 * A2 / NORM_A) * even_a + (B2 * B2 / NORM_B) * even_b);
 }
 
 /* Both dims of `size` x `size` elements, (i, j) at from[row[i] + j * column], to `made` x
@@ -184,7 +223,7 @@ INLINE void filter_elements(const V *m, V *to) {
     _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) {                         \
       V d[size];                                                                     \
       _Pragma("GCC unroll 6") for (int i = 0; i < size; i++) d[i] =                  \
-          *(const V *)(from + row[i] + j * column);                                  \
+          *(const VU *)(from + row[i] + j * column);                                 \
       one_dim(d, half[j]);                                                           \
     }                                                                                \
     _Pragma("GCC unroll 6") for (int i = 0; i < made; i++) {                         \
@@ -192,96 +231,138 @@ INLINE void filter_elements(const V *m, V *to) {
       _Pragma("GCC unroll 6") for (int j = 0; j < size; j++) d[j] = half[j][i];      \
       one_dim(d, value);                                                             \
       _Pragma("GCC unroll 6") for (int j = 0; j < made; j++) *                       \
-          (V *)(to + (i * made + j) * step) = value[j];                              \
+          (VU *)(to + (i * made + j) * step) = value[j];                             \
     }                                                                                \
   }
 BOTH_DIMS(patch, patch_points, 6, 6)
-BOTH_DIMS(gradient, gradient_points, 4, 6)
-BOTH_DIMS(tile, tile_elements, 6, 4)
-BOTH_DIMS(filter, filter_points, 3, 6)
-BOTH_DIMS(filter_gradient, filter_elements, 6, 3)
+BOTH_DIMS(gradient_4, gradient_points, 4, 6)
+BOTH_DIMS(gradient_2, gradient_points_2, 2, 6)
+BOTH_DIMS(tile_4, tile_elements, 6, 4)
+BOTH_DIMS(tile_2, tile_elements_2, 6, 2)
+BOTH_DIMS(filter_3, filter_points, 3, 6)
+BOTH_DIMS(filter_5, filter_points_5, 5, 6)
+BOTH_DIMS(filter_gradient_3, filter_elements, 6, 3)
+BOTH_DIMS(filter_gradient_5, filter_elements_5, 6, 5)
 
-static void patches(int64_t tiles, const float *from, int64_t plane, int64_t width,
-                    float *to, int64_t step) {
-  const int64_t row[6] = {0,          6 * plane, 12 * plane,
-                          18 * plane, width,     6 * plane + width};
-  for (int64_t t = 0; t < tiles; t += LANES) patch(from + t, row, plane, to + t, step);
-}
-
-static void gradients(int64_t tiles, const float *from, int64_t plane, float *to,
-                      int64_t step) {
-  const int64_t row[4] = {0, 4 * plane, 8 * plane, 12 * plane};
-  for (int64_t t = 0; t < tiles; t += LANES)
-    gradient(from + t, row, plane, to + t, step);
-}
-
-/* Element j of LANES groups of four, from four vectors of them. */
-INLINE void unzip(const float *from, V *to) {
+/* Every second of 2 * LANES elements: the even and the odd ones. */
+INLINE void unzip_2(const float *from, V *to) {
   const VI even = {MASK_EVEN}, odd = {MASK_ODD};
-  const V *v = (const V *)from;
-  const V a = __builtin_shuffle(v[0], v[1], even),
-          b = __builtin_shuffle(v[0], v[1], odd);
-  const V c = __builtin_shuffle(v[2], v[3], even),
-          d = __builtin_shuffle(v[2], v[3], odd);
-  to[0] = __builtin_shuffle(a, c, even), to[2] = __builtin_shuffle(a, c, odd);
-  to[1] = __builtin_shuffle(b, d, even), to[3] = __builtin_shuffle(b, d, odd);
+  const V a = *(const VU *)from, b = *(const VU *)(from + LANES);
+  to[0] = __builtin_shuffle(a, b, even), to[1] = __builtin_shuffle(a, b, odd);
 }
 
-/* Four vectors to LANES groups of four, and bias added. */
-INLINE void zip(const V *from, V bias, float *to) {
-  const VI low = {MASK_LOW}, high = {MASK_HIGH};
-  const V a = __builtin_shuffle(from[0], from[2], low);
-  const V b = __builtin_shuffle(from[0], from[2], high);
-  const V c = __builtin_shuffle(from[1], from[3], low);
-  const V d = __builtin_shuffle(from[1], from[3], high);
-  V *v = (V *)to;
-  v[0] = __builtin_shuffle(a, c, low) + bias,
-  v[1] = __builtin_shuffle(a, c, high) + bias;
-  v[2] = __builtin_shuffle(b, d, low) + bias,
-  v[3] = __builtin_shuffle(b, d, high) + bias;
+/* Every fourth of 4 * LANES elements, from the first, second, third, and fourth on. */
+INLINE void unzip_4(const float *from, V *to) {
+  const VI even = {MASK_EVEN}, odd = {MASK_ODD};
+  V low[2], high[2];
+  unzip_2(from, low);
+  unzip_2(from + 2 * LANES, high);
+  to[0] = __builtin_shuffle(low[0], high[0], even);
+  to[1] = __builtin_shuffle(low[1], high[1], even);
+  to[2] = __builtin_shuffle(low[0], high[0], odd);
+  to[3] = __builtin_shuffle(low[1], high[1], odd);
 }
 
-static void split_row(int64_t tiles, int columns, const float *row, float *to,
-                      int64_t step) {
+static void split_row_4(int64_t tiles, int columns, const float *row, float *to,
+                        int64_t step) {
   float *next[2] = {to + 4 * step - 1, to + 5 * step - 1}; /* columns 4 and 5 */
-  const float before[2] = {*next[0], *next[1]};
+  float before[2] = {0};
+  if (columns == 6) before[0] = *next[0], before[1] = *next[1];
   const float *from = row;
   for (int64_t t = 0; t < tiles; t += LANES, from += 4 * LANES) {
     V v[4];
-    unzip(from, v);
+    unzip_4(from, v);
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; j++) *(V *)(to + j * step + t) = v[j];
-    if (columns == 6) *(V *)(next[0] + t) = v[0], *(V *)(next[1] + t) = v[1];
+    for (int j = 0; j < 4; j++) *(VU *)(to + j * step + t) = v[j];
+    if (columns == 6) *(VU *)(next[0] + t) = v[0], *(VU *)(next[1] + t) = v[1];
   }
   if (columns != 6) return;
   for (int j = 0; j < 2; j++) *next[j] = before[j], next[j][tiles] = row[4 * tiles + j];
 }
 
-static void tiles(int64_t count, const float *from, int64_t step, float bias, float *to,
-                  int64_t row) {
-  const int64_t rows[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
-  for (int64_t t = 0; t < count; t += LANES) {
-    V made[4][4];
-    tile(from + t, rows, step, (float *)made, LANES);
-#pragma GCC unroll 4
-    for (int i = 0; i < 4; i++) zip(made[i], bias - (V){0}, to + i * row + 4 * t);
-  }
+static void split_row_2(int64_t tiles, int columns, const float *row, float *to,
+                        int64_t step) {
+  for (int64_t t = 0; t < tiles; t += LANES, row += 2 * LANES)
+    for (int j = 0; j < columns; j += 2) {
+      V v[2];
+      unzip_2(row + j, v);
+      *(VU *)(to + j * step + t) = v[0], *(VU *)(to + (j + 1) * step + t) = v[1];
+    }
 }
 
-static void filters(int64_t count, int64_t rows, int64_t depth, const float *w,
-                    int64_t wr, int64_t wp, bool flip, float *to, int64_t step) {
-  const int64_t row[3] = {0, 3 * LANES, 6 * LANES};
-  for (int64_t p = 0; p < depth; p++, w += wp, to += rows) {
-    V element[9] = {0}, made[MT_POINTS];
-    for (int64_t r = 0; r < count; r++)
-#pragma GCC unroll 9
-      for (int i = 0; i < 9; i++)
-        ((float *)element)[i * LANES + r] = w[r * wr + (flip ? 8 - i : i)];
-    filter((const float *)element, row, LANES, (float *)made, LANES);
-    for (int e = 0; e < MT_POINTS; e++)
-      memcpy(to + e * step, &made[e], (size_t)rows * sizeof(float));
-  }
+/* Elements of groups of two, or of four, side by side, and bias added. */
+INLINE void zip_2(const V *from, V bias, float *to) {
+  const VI low = {MASK_LOW}, high = {MASK_HIGH};
+  *(VU *)to = __builtin_shuffle(from[0], from[1], low) + bias;
+  *(VU *)(to + LANES) = __builtin_shuffle(from[0], from[1], high) + bias;
 }
+
+INLINE void zip_4(const V *from, V bias, float *to) {
+  const VI low = {MASK_LOW}, high = {MASK_HIGH};
+  const V even[2] = {__builtin_shuffle(from[0], from[2], low),
+                     __builtin_shuffle(from[1], from[3], low)};
+  const V odd[2] = {__builtin_shuffle(from[0], from[2], high),
+                    __builtin_shuffle(from[1], from[3], high)};
+  zip_2(even, bias, to);
+  zip_2(odd, bias, to + 2 * LANES);
+}
+
+/* The loops of a window of r x r and tiles of m x m. */
+#define WINDOW(m, r)                                                                  \
+  static void patches_##m(int64_t count, const float *from, int64_t plane,            \
+                          int64_t width, float *to, int64_t step) {                   \
+    int64_t row[6];                                                                   \
+    for (int i = 0; i < 6; i++) row[i] = i % m * 6 * plane + i / m * width;           \
+    for (int64_t t = 0; t < count; t += LANES)                                        \
+      patch(from + t, row, plane, to + t, step);                                      \
+  }                                                                                   \
+  static void gradients_##m(int64_t count, const float *from, int64_t plane,          \
+                            float *to, int64_t step) {                                \
+    int64_t row[m];                                                                   \
+    for (int i = 0; i < m; i++) row[i] = i * m * plane;                               \
+    for (int64_t t = 0; t < count; t += LANES)                                        \
+      gradient_##m(from + t, row, plane, to + t, step);                               \
+  }                                                                                   \
+  static void tiles_##m(int64_t count, const float *from, int64_t step, float bias,   \
+                        float *to, int64_t out_row) {                                 \
+    int64_t row[6];                                                                   \
+    for (int i = 0; i < 6; i++) row[i] = i * 6 * step;                                \
+    for (int64_t t = 0; t < count; t += LANES) {                                      \
+      V made[m][m];                                                                   \
+      tile_##m(from + t, row, step, (float *)made, LANES);                            \
+      _Pragma("GCC unroll 4") for (int i = 0; i < m; i++)                             \
+          zip_##m(made[i], bias - (V){0}, to + i * out_row + m * t);                  \
+    }                                                                                 \
+  }                                                                                   \
+  static void filters_##r(int64_t count, int64_t rows, int64_t depth, const float *w, \
+                          int64_t wk, int64_t wp, bool flip, float *to,               \
+                          int64_t step) {                                             \
+    int64_t row[r];                                                                   \
+    for (int i = 0; i < r; i++) row[i] = i * r * LANES;                               \
+    for (int64_t p = 0; p < depth; p++, w += wp, to += rows) {                        \
+      V element[r * r] = {0}, made[MT_POINTS];                                        \
+      for (int64_t k = 0; k < count; k++)                                             \
+        for (int i = 0; i < r * r; i++)                                               \
+          ((float *)element)[i * LANES + k] = w[k * wk + (flip ? r * r - 1 - i : i)]; \
+      filter_##r((const float *)element, row, LANES, (float *)made, LANES);           \
+      for (int e = 0; e < MT_POINTS; e++)                                             \
+        memcpy(to + e * step, &made[e], (size_t)rows * sizeof(float));                \
+    }                                                                                 \
+  }                                                                                   \
+  static void filter_gradients_##r(int64_t depth, const float *from, int64_t step,    \
+                                   float *dw) {                                       \
+    int64_t row[6];                                                                   \
+    for (int i = 0; i < 6; i++) row[i] = i * 6 * step;                                \
+    for (int64_t p = 0; p < depth; p += LANES) {                                      \
+      V made[r * r];                                                                  \
+      filter_gradient_##r(from + p, row, step, (float *)made, LANES);                 \
+      const int64_t count = mt_min(depth - p, LANES);                                 \
+      for (int64_t i = 0; i < count; i++, dw += r * r)                                \
+        for (int j = 0; j < r * r; j++) dw[j] = ((const float *)made)[j * LANES + i]; \
+    }                                                                                 \
+  }
+WINDOW(4, 3)
+WINDOW(2, 5)
 
 /* r[i][j] = r[j][i]: a vector's halves are interleaved with those half the rows on, as
 ** often as there are bits in LANES. */
@@ -307,35 +388,23 @@ static void turn(int64_t channels, int64_t tiles, const float *from, int64_t row
       V r[LANES];
 #pragma GCC unroll 16
       for (int i = 0; i < LANES; i++)
-        r[i] = *(const V *)(from + mt_min(c + i, channels - 1) * row + t);
+        r[i] = *(const VU *)(from + mt_min(c + i, channels - 1) * row + t);
       transpose(r);
 #pragma GCC unroll 16
-      for (int i = 0; i < LANES; i++) *(V *)(to + (t + i) * to_row + c) = r[i];
+      for (int i = 0; i < LANES; i++) *(VU *)(to + (t + i) * to_row + c) = r[i];
     }
-}
-
-static void filter_gradients(int64_t depth, const float *from, int64_t step,
-                             float *dw) {
-  const int64_t row[6] = {0, 6 * step, 12 * step, 18 * step, 24 * step, 30 * step};
-  for (int64_t p = 0; p < depth; p += LANES) {
-    V made[9];
-    filter_gradient(from + p, row, step, (float *)made, LANES);
-    const int64_t count = mt_min(depth - p, LANES);
-    for (int64_t i = 0; i < count; i++, dw += 9)
-#pragma GCC unroll 9
-      for (int j = 0; j < 9; j++) dw[j] = ((const float *)made)[j * LANES + i];
-  }
 }
 
 #define BY_DTYPE(name) \
   { [MT_F32] = name##_f32, [MT_F16] = name##_f16, [MT_BF16] = name##_bf16 }
-const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {LANES,
-                                                  split_row,
-                                                  BY_DTYPE(read_row),
-                                                  BY_DTYPE(write_rows),
-                                                  patches,
-                                                  gradients,
-                                                  tiles,
-                                                  filters,
-                                                  turn,
-                                                  filter_gradients};
+#define LOOPS(m, r)                                                    \
+  {                                                                    \
+    split_row_##m, patches_##m, gradients_##m, tiles_##m, filters_##r, \
+        filter_gradients_##r                                           \
+  }
+const mt_winograd_isa MT_ISA_NAME(mt_winograd) = {.lanes = LANES,
+                                                  .read_row = BY_DTYPE(read_row),
+                                                  .write_rows = BY_DTYPE(write_rows),
+                                                  .turn = turn,
+                                                  .three = LOOPS(4, 3),
+                                                  .five = LOOPS(2, 5)};

@@ -1,5 +1,6 @@
-/* kernels/cpu/winograd.c -- convolutions with 3 x 3 windows and stride 1 by Winograd's
-** F(4 x 4, 3 x 3) (Lavin and Gray 2015): tiles of y cost a quarter of the products. */
+/* kernels/cpu/winograd.c -- convolutions with 3 x 3 or 5 x 5 windows and stride 1 by
+** Winograd's F(4 x 4, 3 x 3) and F(2 x 2, 5 x 5) (Lavin and Gray 2015): tiles of y cost
+** a quarter of the products, or 36 of 100. */
 #include "kernels/cpu/winograd.h"
 
 /* Fewer channels or filters don't pay for the transforms (of the weight gradient fewer
@@ -7,7 +8,7 @@
 #define FEWEST_CHANNELS 8
 #define FEWEST_PAIRS    144
 #define FEWEST_TILES    16
-/* Transformed filters are four times as large as filters: of all groups, bytes at most. */
+/* Transformed filters of all groups, bytes at most. */
 #define MOST_FILTERS ((int64_t)64 << 20)
 /* Transformed patches of a chunk of tiles, bytes about, and products of some filters. */
 #define CHUNK_BYTES   (512 << 10)
@@ -19,6 +20,8 @@
 typedef struct plan {
   const mt_gemm_isa *isa;
   const mt_winograd_isa *loops;
+  const mt_winograd_window *window;
+  int64_t tile, area;          /* elements of a side of a tile, of a window */
   int64_t down, across, tiles; /* of an image */
   int64_t chunk;               /* tiles worked on at a time, at most */
   int64_t room;                /* floats of one point of them */
@@ -46,10 +49,17 @@ static int64_t point_step(int64_t floats) { return mt_round_up(floats + 16, 32) 
 
 static int64_t parts_of(int64_t n, int64_t of) { return (n + of - 1) / of; }
 
+/* A patch has as many elements for each window. */
+static int64_t tile_of(const mt_conv *v) { return MT_PATCH - v->kh + 1; }
+
 static plan make_plan(const mt_conv *v, int threads, int64_t points) {
-  plan t = {.isa = mt_gemm_of(MT_F32), .loops = MT_ISA_PICK(mt_winograd)};
+  plan t = {.isa = mt_gemm_of(MT_F32),
+            .loops = MT_ISA_PICK(mt_winograd),
+            .tile = tile_of(v),
+            .area = v->kh * v->kw};
+  t.window = v->kh == 3 ? &t.loops->three : &t.loops->five;
   const int64_t lanes = t.loops->lanes, mr = t.isa->mr;
-  t.down = parts_of(v->oh, MT_TILE), t.across = parts_of(v->ow, MT_TILE);
+  t.down = parts_of(v->oh, t.tile), t.across = parts_of(v->ow, t.tile);
   t.tiles = t.down * t.across;
   const int64_t total = t.tiles * v->n;
   const int64_t fit = CHUNK_BYTES / (4 * MT_POINTS * points);
@@ -60,14 +70,16 @@ static plan make_plan(const mt_conv *v, int threads, int64_t points) {
   t.patches = MT_POINTS * t.patch;
   t.panels = parts_of(v->k, mr);
   if (mt_cpu_is_half(v->dtype))
-    t.floats = mt_round_up(v->groups * v->k * (v->c * 9 + 1), lanes);
+    t.floats = mt_round_up(v->groups * v->k * (v->c * t.area + 1), lanes);
   const double work = (double)total * (double)v->groups * (double)v->c * (double)v->k;
   t.team = mt_max(1, mt_min(threads, (int64_t)(work * MT_POINTS / MT_GEMM_GRAIN)));
   const int64_t wide = mt_min(t.across, t.chunk);
   const int64_t high = t.across < t.chunk ? mt_min(t.down, t.chunk / t.across + 2) : 1;
-  t.plane = mt_round_up((high + 1) * wide + 2 * lanes, lanes);
-  t.split = 4 * MT_PATCH * t.plane;
-  t.line = mt_round_up(4 * wide + 8 * lanes, lanes);
+  const int64_t more =
+      (MT_PATCH - 1) / t.tile; /* rows that the last patches reach over */
+  t.plane = mt_round_up((high + more) * wide + 2 * lanes, lanes);
+  t.split = t.tile * MT_PATCH * t.plane;
+  t.line = mt_round_up(t.tile * (wide + 2 * lanes), lanes);
   return t;
 }
 
@@ -87,7 +99,7 @@ static piece piece_at(const plan *t, int64_t at, int64_t from, int64_t end) {
 }
 
 /* Cut rows of a plane, h x w and padded with zeros by ph and pw, into the columns of
-** tiles: see mt_winograd_isa. `deep` rows and columns a tile (6, or 4). Gives the row of
+** tiles: see mt_winograd_isa. `deep` rows and columns a tile. Gives the row of
 ** tiles' length, and where the piece's first tile lies. */
 static int64_t split_piece(const plan *t, const piece *p, mt_dtype dtype, const char *x,
                            int64_t h, int64_t w, int64_t ph, int64_t pw, int deep,
@@ -96,20 +108,21 @@ static int64_t split_piece(const plan *t, const piece *p, mt_dtype dtype, const 
   const int64_t bottom = (p->from + p->count - 1) / t->across;
   const int64_t left = top == bottom ? p->from % t->across : 0;
   const int64_t width = top == bottom ? p->count : t->across;
-  const int64_t start = mt_max(0, pw - 4 * left), skip = mt_max(0, 4 * left - pw);
-  const int64_t length = 4 * width + deep - 4;
+  const int64_t tile = t->tile;
+  const int64_t start = mt_max(0, pw - tile * left), skip = mt_max(0, tile * left - pw);
+  const int64_t length = tile * width + deep - tile;
   const int64_t copied = mt_max(0, mt_min(w - skip, length - start));
   memset(line, 0, (size_t)start * sizeof *line);
   memset(line + start + copied, 0,
          (size_t)mt_max(0, length - start - copied) * sizeof *line);
-  const int64_t rows = 4 * (bottom - top) + deep;
+  const int64_t rows = tile * (bottom - top) + deep;
   for (int64_t r = 0; r < rows; r++) {
-    float *to = split + r % 4 * deep * t->plane + r / 4 * width;
-    const int64_t from = 4 * top + r - ph;
+    float *to = split + r % tile * deep * t->plane + r / tile * width;
+    const int64_t from = tile * top + r - ph;
     if (from >= 0 && from < h) {
       t->loops->read_row[dtype](copied, x + (from * w + skip) * mt_cpu_size(dtype),
                                 line + start);
-      t->loops->split_row(width, deep, line, to, t->plane);
+      t->window->split_row(width, deep, line, to, t->plane);
     } else {
       for (int j = 0; j < deep; j++)
         memset(to + j * t->plane, 0, (size_t)width * sizeof *to);
@@ -131,8 +144,8 @@ static void transform_patches(const mt_conv *v, const plan *t, int64_t g, int64_
       int64_t first;
       const int64_t width = split_piece(t, &p, v->dtype, x, v->h, v->w, v->ph, v->pw,
                                         MT_PATCH, split, line, &first);
-      t->loops->patches(p.count, split + first, t->plane, width,
-                        to + c * t->room + p.at, t->patch);
+      t->window->patches(p.count, split + first, t->plane, width,
+                         to + c * t->room + p.at, t->patch);
       from += p.count;
     }
 }
@@ -148,19 +161,23 @@ static plan plan_forward(const mt_conv *v, int threads) {
   t.at_once = mt_min(mt_max(fit, mr), v->k);
   t.product = point_step(t.at_once * t.room);
   t.products = MT_POINTS * t.product;
-  t.elements = 4 * 4 * t.room;
+  t.elements = t.tile * t.tile * t.room;
   t.own = t.split + t.line + t.patches + t.products + t.elements;
   return t;
 }
 
-/* More than half of the tiles' elements must be of y. */
+/* Of its products, those with padding not counted, more than 9 / 4 must be saved for
+** one that is left: transforms, and what tiles have beyond y, take their part. */
 bool mt_winograd_takes(const mt_conv *v) {
-  if (v->dtype == MT_F64 || v->kh != 3 || v->kw != 3 || v->dh != 1 || v->dw != 1 ||
-      v->ph < 0 || v->pw < 0 || v->c < FEWEST_CHANNELS || v->k < FEWEST_CHANNELS ||
+  if (v->dtype == MT_F64 || (v->kh != 3 && v->kh != 5) || v->kw != v->kh ||
+      v->dh != 1 || v->dw != 1 || v->ph < 0 || v->pw < 0 || v->c < FEWEST_CHANNELS ||
+      v->k < FEWEST_CHANNELS ||
       v->groups * v->c * v->k > MOST_FILTERS / (4 * MT_POINTS))
     return false;
-  const int64_t tiles = parts_of(v->oh, MT_TILE) * parts_of(v->ow, MT_TILE);
-  return tiles * v->n >= FEWEST_TILES && 2 * v->oh * v->ow > tiles * MT_TILE * MT_TILE;
+  const int64_t tile = tile_of(v);
+  const int64_t tiles = parts_of(v->oh, tile) * parts_of(v->ow, tile);
+  const int64_t products = mt_min(v->oh * v->ow, v->h * v->w) * v->kh * v->kw;
+  return tiles * v->n >= FEWEST_TILES && 4 * products > 9 * tiles * MT_POINTS;
 }
 
 size_t mt_winograd_scratch(const mt_conv *v, int threads) {
@@ -187,11 +204,12 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
                               .bnext = t->isa->nr,
                               .c = products + e * t->product,
                               .crs = t->room});
-  const int64_t row = 4 * t->room, plane = v->oh * v->ow, size = mt_cpu_size(v->dtype);
+  const int64_t tile = t->tile, row = tile * t->room, plane = v->oh * v->ow;
+  const int64_t size = mt_cpu_size(v->dtype);
   for (int64_t i = 0; i < filters; i++) {
 
-    t->loops->tiles(count, products + i * t->room, t->product,
-                    bias ? bias[g * v->k + k + i] : 0, elements, row);
+    t->window->tiles(count, products + i * t->room, t->product,
+                     bias ? bias[g * v->k + k + i] : 0, elements, row);
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
       char *y =
@@ -201,9 +219,9 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
         const int64_t across = (p.from + done) % t->across;
         const int64_t some = mt_min(t->across - across, p.count - done);
         t->loops->write_rows[v->dtype](
-            mt_min(4, v->oh - 4 * down), mt_min(4 * some, v->ow - 4 * across),
-            elements + 4 * (p.at + done), row,
-            y + (4 * down * v->ow + 4 * across) * size, v->ow);
+            mt_min(tile, v->oh - tile * down),
+            mt_min(tile * some, v->ow - tile * across), elements + tile * (p.at + done),
+            row, y + (tile * down * v->ow + tile * across) * size, v->ow);
         done += some;
       }
       from += p.count;
@@ -232,7 +250,7 @@ static void run_range(const mt_conv *v, const plan *t, int64_t begin, int64_t en
 void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
   const plan t = plan_forward(v, threads);
   const int64_t mr = t.isa->mr, panels = t.panels * v->groups;
-  const int64_t numel = v->groups * v->k * v->c * 9;
+  const int64_t numel = v->groups * v->k * v->c * t.area;
   float *floats = scratch, *weights = floats + t.floats;
   float *own = weights + v->groups * t.filters;
   const float *filters = v->weight, *bias = v->bias;
@@ -246,9 +264,9 @@ void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
 #pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
   for (int64_t i = 0; i < panels; i++) {
     const int64_t g = i / t.panels, k = i % t.panels * mr;
-    t.loops->filters(mt_min(mr, v->k - k), mr, v->c, filters + g * v->wg + k * v->wk,
-                     v->wk, v->wc, v->flip, weights + g * t.filters + k * v->c,
-                     t.point);
+    t.window->filters(mt_min(mr, v->k - k), mr, v->c, filters + g * v->wg + k * v->wk,
+                      v->wk, v->wc, v->flip, weights + g * t.filters + k * v->c,
+                      t.point);
   }
   const int64_t total = t.tiles * v->n * v->groups;
 #pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
@@ -273,7 +291,7 @@ static plan plan_gradient(const mt_conv *v, int threads) {
   t.product = point_step(t.at_once * mt_round_up(v->c, lanes));
   t.products = MT_POINTS * t.product;
   t.own = t.split + t.line + t.patches + t.values + t.turned + t.products;
-  t.sums = t.parts * mt_round_up(v->groups * v->k * v->c * 9, lanes);
+  t.sums = t.parts * mt_round_up(v->groups * v->k * v->c * t.area, lanes);
   return t;
 }
 
@@ -309,10 +327,10 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
             (const char *)v->y + ((p.image * v->groups + g) * v->k + k + i) * v->oh *
                                      v->ow * mt_cpu_size(v->dtype);
         int64_t first;
-        split_piece(t, &p, v->dtype, dy, v->oh, v->ow, 0, 0, MT_TILE, cut, line,
+        split_piece(t, &p, v->dtype, dy, v->oh, v->ow, 0, 0, (int)t->tile, cut, line,
                     &first);
-        t->loops->gradients(p.count, cut + first, t->plane, values + i * t->room + p.at,
-                            t->value);
+        t->window->gradients(p.count, cut + first, t->plane,
+                             values + i * t->room + p.at, t->value);
         from += p.count;
       }
     for (int64_t e = 0; e < MT_POINTS; e++) {
@@ -334,8 +352,8 @@ static void gradient_task(const mt_conv *v, const plan *t, int64_t task, float *
   }
   float *to = sums + part * (t->sums / t->parts);
   for (int64_t i = 0; i < filters; i++)
-    t->loops->filter_gradients(v->c, products + i * ld, t->product,
-                               to + (g * v->k + k + i) * v->c * 9);
+    t->window->filter_gradients(v->c, products + i * ld, t->product,
+                                to + (g * v->k + k + i) * v->c * t->area);
 }
 
 void mt_winograd_gradient_run(const mt_conv *v, void *dw, void *scratch, int threads) {
@@ -348,7 +366,7 @@ void mt_winograd_gradient_run(const mt_conv *v, void *dw, void *scratch, int thr
     for (int64_t i = tasks * part / t.team; i < end; i++)
       gradient_task(v, &t, i, sums, own + part * t.own);
   }
-  const int64_t numel = v->groups * v->k * v->c * 9;
+  const int64_t numel = v->groups * v->k * v->c * t.area;
   for (int64_t part = 1; part < t.parts; part++)
     for (int64_t i = 0; i < numel; i++) sums[i] += sums[part * (t.sums / t.parts) + i];
   if (v->dtype == MT_F32)

@@ -5,7 +5,7 @@ local mt = require "mytensor"
 
 -- N, channels, height, width, filters, kernel, padding, dilation, groups, stride
 local CASES = {
-  { 2, 3, 20, 28, 7, { 3, 3 }, { 1, 1 } }, { 2, 16, 12, 12, 32, { 5, 5 }, { 0, 0 } },
+  { 2, 3, 20, 28, 7, { 3, 3 }, { 1, 1 } }, { 2, 16, 12, 12, 7, { 5, 5 }, { 0, 0 } },
   { 1, 1, 28, 28, 16, { 5, 5 }, { 0, 0 } }, { 3, 64, 9, 32, 7, { 3, 3 }, { 1, 1 } },
   { 1, 40, 17, 24, 5, { 4, 5 }, { 3, 0 } }, { 1, 2, 9, 48, 3, { 3, 3 }, { 4, 4 } },
   { 2, 6, 18, 40, 8, { 3, 3 }, { 2, 3 }, 2, 2 },
@@ -109,17 +109,18 @@ describe("conv2d of larger images", function()
   end)
 end)
 
--- N, channels, height, width, filters, padding, groups: Winograd's way, where sums are
--- not exact.
+-- N, channels, height, width, filters, padding, groups, window if not 3: Winograd's
+-- way, where sums are not exact.
 local WINOGRAD = {
   { 3, 16, 28, 28, 20, { 1, 1 } }, { 2, 8, 17, 33, 9, { 0, 0 } },
   { 1, 64, 14, 15, 40, { 1, 1 } }, { 2, 24, 19, 8, 32, { 2, 1 }, 2 },
   { 1, 12, 3, 270, 12, { 1, 0 } }, { 20, 9, 6, 7, 11, { 1, 1 } },
-  { 1, 130, 9, 66, 13, { 1, 2 } },
+  { 1, 130, 9, 66, 13, { 1, 2 } }, { 3, 16, 12, 12, 32, { 0, 0 }, 1, 5 },
+  { 2, 20, 13, 70, 26, { 2, 2 }, 2, 5 }, { 2, 10, 11, 19, 9, { 3, 1 }, 1, 5 },
 }
 if os.getenv "MYTENSOR_GC_STRESS" == "1" then WINOGRAD = { WINOGRAD[2] } end
 
-describe("conv2d with 3 x 3 windows and stride 1", function()
+describe("conv2d with windows of 3 x 3 or 5 x 5 and stride 1", function()
   -- y, dx and dw
   local function results(case, x, w, b)
     x, w = x:clone():requires_grad_(), w:clone():requires_grad_()
@@ -132,7 +133,8 @@ describe("conv2d with 3 x 3 windows and stride 1", function()
   local function operands(case)
     mt.manual_seed(23)
     return mt.randn(case[1], case[2], case[3], case[4]),
-      mt.randn(case[5], case[2] // (case[7] or 1), 3, 3), mt.randn(case[5])
+      mt.randn(case[5], case[2] // (case[7] or 1), case[8] or 3, case[8] or 3),
+      mt.randn(case[5])
   end
 
   it("is as accurate as six digits are", function()
