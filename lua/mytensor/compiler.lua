@@ -237,7 +237,14 @@ function compiler.run(commands, logs)
   return commands[code] and code or 1
 end
 
---- The files that a dependency file of make names, but the source.
+-- Does a file belong to nvcc's toolkit, which nvcc's identity stands for?
+local function in_toolkit(path)
+  local command = compiler.command "cu"
+  local home = command and (which(command) or command):match "^(.*)/bin/nvcc$"
+  return home and path:sub(1, #home + 1) == home .. "/"
+end
+
+--- The files that a dependency file of make names, but the source and the toolkit's.
 function compiler.dependencies(path, source)
   local text = compiler.read(path)
   if not text then return {} end
@@ -245,7 +252,7 @@ function compiler.dependencies(path, source)
   text = text:gsub("\\\r?\n", " "):gsub("^[^\n]-:%s", "")
   for word in text:gsub("\\ ", "\0"):gmatch "%S+" do
     word = word:gsub("%z", " "):gsub("%$%$", "$")
-    if not seen[word] and not word:find ":$" then
+    if not seen[word] and not word:find ":$" and not in_toolkit(word) then
       seen[word] = true
       list[#list + 1] = word
     end
