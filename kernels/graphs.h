@@ -26,6 +26,11 @@ typedef struct mt_graphs {
   ** forget it. */
   mt_status (*end)(int device, void *stream, void **graph /* [out] [optional] */,
                    int *nodes /* [out] [optional] */);
+  /* What the recorded stream's next work is to follow: nodes of the graph. n: room, then
+  ** how many. And to say it. */
+  mt_status (*dependencies)(int device, void *stream, void **node /* [out] */,
+                            int *n /* [in] [out] */);
+  mt_status (*depend)(int device, void *stream, void *const *node, int n);
   mt_status (*launch)(int device, void *graph, void *stream);
   void (*destroy)(int device, void *graph);
   /* The next replay's values: drawn more positions, one more replay, each slot's step.

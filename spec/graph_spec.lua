@@ -2,6 +2,7 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local shell = require "spec.support.shell"
 local nn = mt.nn
 
 local function on_gpu(name, fn)
@@ -444,6 +445,53 @@ describe("what cannot be captured is an error that names it:", function()
     fails("bad argument #1 to 'graph' (tensor expected, got number", step, 1, 2)
     fails("1 arguments, the graph was captured with 2", step, x)
     assert.same({ 2, 2, 2 }, step(x, 2):totable())
+  end)
+end)
+
+describe("captured calls", function()
+  it("follow those whose memory they touch, and no others", function()
+    local files = "spec/support/graph_order.c runtime/core/cuda_graph_order.c"
+    if not shell.exists "runtime/core/cuda_graph_order.c" then
+      pending "no sources: this is a bundle"
+    elseif shell.run("command -v gcc").code ~= 0 then
+      pending "no gcc"
+    end
+    local path = os.tmpname()
+    finally(function() os.remove(path) end)
+    local built = shell.run("gcc -std=gnu11 -O1 -Wall -Wextra -Werror -I. -o " .. path
+                              .. " " .. files)
+    assert.equal(0, built.code, built.err)
+    local r = shell.run(path .. " 40")
+    assert.equal(0, r.code, r.out .. r.err)
+    assert.is_true(tonumber(r.out:match "all in order, (%d+)%% of the pairs free") > 5)
+  end)
+
+  on_gpu("give the same side by side and in a chain", function()
+    local a, b = mt.randn({ 64, 64 }, gpu), mt.randn({ 64, 64 }, gpu)
+    local function work(x)
+      local left, right = x, x
+      for i = 1, 12 do
+        left = (left:matmul(a) * 0.1):tanh()
+        right = (right:matmul(b) * 0.1):sigmoid()
+        if i % 4 == 0 then
+          left:add_(right)
+          right:narrow(1, 1, 32):add_(left:narrow(1, 33, 32))
+        end
+      end
+      return left, right, left:sum() + right:sum()
+    end
+    local steps = {}
+    for _, parallel in ipairs { true, false } do
+      steps[#steps + 1] = mt.cuda.graph(work, { warmup = 0, parallel = parallel })
+    end
+    for i = 1, 5 do
+      local x = mt.randn({ 64, 64 }, gpu) * i
+      local l1, r1, s1 = work(x)
+      for _, step in ipairs(steps) do
+        local l, r, s = step(x)
+        assert.is_true(l:equal(l1) and r:equal(r1) and s:equal(s1))
+      end
+    end
   end)
 end)
 

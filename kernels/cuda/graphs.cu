@@ -49,6 +49,40 @@ mt_status end(int device, void *stream, void **exec, int *nodes) {
   return status;
 }
 
+mt_status dependencies(int device, void *stream, void **node, int *n) {
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  const cudaGraphNode_t *found = nullptr;
+  size_t count = 0;
+  if (const mt_status s = cuda_device_api.open(device)) return s;
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+#if CUDART_VERSION >= 13000
+  const cudaGraphEdgeData *edges = nullptr;
+  CUDA_TRY(
+      cudaStreamGetCaptureInfo(on, &status, nullptr, nullptr, &found, &edges, &count));
+#else
+  CUDA_TRY(cudaStreamGetCaptureInfo_v2(on, &status, nullptr, nullptr, &found, &count));
+#endif
+  if (status != cudaStreamCaptureStatusActive || count > size_t(*n))
+    return cuda_fail_text(MT_EUNSUPPORTED, "the stream's dependencies are not known");
+  for (size_t i = 0; i < count; i++) node[i] = found[i];
+  *n = int(count);
+  return MT_OK;
+}
+
+mt_status depend(int device, void *stream, void *const *node, int n) {
+  if (const mt_status s = cuda_device_api.open(device)) return s;
+  const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  auto *list = reinterpret_cast<cudaGraphNode_t *>(const_cast<void **>(node));
+#if CUDART_VERSION >= 13000
+  CUDA_TRY(cudaStreamUpdateCaptureDependencies(on, list, nullptr, size_t(n),
+                                               cudaStreamSetCaptureDependencies));
+#else
+  CUDA_TRY(cudaStreamUpdateCaptureDependencies(on, list, size_t(n),
+                                               cudaStreamSetCaptureDependencies));
+#endif
+  return MT_OK;
+}
+
 mt_status launch(int device, void *exec, void *stream) {
   if (const mt_status status = cuda_device_api.open(device)) return status;
   CUDA_TRY(cudaGraphLaunch(static_cast<cudaGraphExec_t>(exec),
@@ -91,4 +125,5 @@ mt_status set(int device, void *stream, mt_graph_values *values,
 
 } // namespace
 
-const mt_graphs cuda_graphs = {begin, end, launch, destroy, advance, set};
+const mt_graphs cuda_graphs = {begin,  end,     dependencies, depend,
+                               launch, destroy, advance,      set};

@@ -20,15 +20,19 @@ mtl_graph *mtl_check_graph(lua_State *L, int arg) {
 /* ---- making and freeing ---- */
 
 /* The option warmup of the table at arg; and its device. */
-static lua_Integer check_options(lua_State *L, int arg, mt_device *gpu /* [out] */) {
+static lua_Integer check_options(lua_State *L, int arg, mt_device *gpu /* [out] */,
+                                 bool *parallel /* [out] */) {
   lua_Integer warmup = 1;
   *gpu = mtl_current_gpu(L);
+  *parallel = true;
   if (lua_isnoneornil(L, arg)) return warmup;
   luaL_checktype(L, arg, LUA_TTABLE);
   for (lua_pushnil(L); lua_next(L, arg); lua_pop(L, 1)) {
     const char *key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "?";
     if (strcmp(key, "device") == 0) {
       *gpu = mtl_check_gpu(L, lua_gettop(L), "graph");
+    } else if (strcmp(key, "parallel") == 0) {
+      *parallel = lua_toboolean(L, -1);
     } else if (strcmp(key, "warmup") == 0) {
       int whole;
       warmup = lua_tointegerx(L, -1, &whole);
@@ -37,20 +41,21 @@ static lua_Integer check_options(lua_State *L, int arg, mt_device *gpu /* [out] 
       }
     } else {
       mtl_argerror(L, arg, "graph",
-                   "unknown option '%.40s'; there are warmup and device", key);
+                   "unknown option '%.40s'; there are warmup, device, parallel", key);
     }
   }
   return warmup;
 }
 
-/* mt.cuda.graph(fn[, {warmup=1, device=}]) -> step: step(...) does what fn(...) does on
+/* mt.cuda.graph(fn[, {warmup=1, device=, parallel=true}]) -> step: step(...) does what fn(...) does on
 ** the GPU. The first calls, as many as warmup says, call fn; the next one calls it once
 ** more and captures its work instead of doing it; from then on that work is replayed in
 ** one launch, without Lua. Tensors among the arguments are copied into the graph's own,
 ** so shape and dtype must stay; other arguments, and all that Lua computes in fn, are
 ** constants. Results are tensors without history in the graph's memory: the next call
 ** overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and
-** its count of steps go on as without a graph. What needs to wait for the GPU, or runs
+** its count of steps go on as without a graph. With parallel, work that
+** shares no memory may run side by side. What needs to wait for the GPU, or runs
 ** elsewhere, is an error that names it */
 static int cuda_graph(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
@@ -58,7 +63,8 @@ static int cuda_graph(lua_State *L) {
   if (!lua_isfunction(L, 1)) {
     mtl_argerror(L, 1, "graph", "function expected, got %s", mtl_typename(L, 1));
   }
-  const lua_Integer warmup = check_options(L, 2, &gpu);
+  bool parallel;
+  const lua_Integer warmup = check_options(L, 2, &gpu, &parallel);
   if (!mt_backend_of(gpu)) {
     return luaL_error(L, "mt.cuda.graph: %s", mt_last_error()->text);
   }
@@ -68,7 +74,8 @@ static int cuda_graph(lua_State *L) {
   mtl_note_new(L, mtl_state_of(L));
   lua_pushvalue(L, 1);
   lua_setiuservalue(L, -2, GRAPH_FN);
-  if (mt_graph_new(ctx, gpu, &g->graph) != MT_OK) return mtl_raise(L, "graph");
+  if (mt_graph_new(ctx, gpu, parallel, &g->graph) != MT_OK)
+    return mtl_raise(L, "graph");
   return 1;
 }
 

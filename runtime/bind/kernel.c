@@ -425,8 +425,10 @@ static int kernel_call(lua_State *L) {
   mt_mark mark;
   mt_profile_begin(ctx, mt_profile_name(ctx, k->name), false, k->nparams, a.tensor, 0,
                    NULL, &mark);
+  if (ctx->graph) mt_graph_enter(ctx->graph, 0, NULL, k->nparams, a.tensor);
   const mt_status launched = mt_toolchain_of(a.device)->launch(
       f, a.device.index, ctx->stream[a.device.index], &shape, a.at);
+  if (ctx->graph) mt_graph_leave(ctx->graph);
   const mt_status status = mt_kernel_status(ctx, a.device, k->name, launched);
   mt_profile_end(&mark, mt_op_info(MT_OP_clone), status, k->nparams, a.tensor, 0, NULL);
   if (status != MT_OK) return mtl_raise(L, k->name);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/graphs.h"
+#include "runtime/core/cuda_graph_order.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/profile.h"
 
@@ -17,10 +18,12 @@ typedef struct held {
 struct mt_graph {
   mt_context *ctx;
   int gpu;
+  bool parallel;
   const mt_graphs *api;
-  void *stream;   /* that is captured; NULL: none */
-  void *outer;    /* the state's stream meanwhile */
-  void *captured; /* NULL: nothing to replay */
+  mt_graph_order *order; /* while it is captured; NULL: a chain */
+  void *stream;          /* that is captured; NULL: none */
+  void *outer;           /* the state's stream meanwhile */
+  void *captured;        /* NULL: nothing to replay */
   int nodes;
   bool failed; /* no memory to hold something */
   /* random numbers */
@@ -50,7 +53,7 @@ static const mt_device_api *device_api(const mt_graph *g) {
   return mt_backend_of((mt_device){MT_CUDA, (int8_t)g->gpu})->device;
 }
 
-mt_status mt_graph_new(mt_context *ctx, mt_device gpu, mt_graph **out) {
+mt_status mt_graph_new(mt_context *ctx, mt_device gpu, bool parallel, mt_graph **out) {
   *out = NULL;
   const mt_backend *backend = mt_backend_of(gpu);
   if (!backend) return MT_EDEVICE;
@@ -58,7 +61,7 @@ mt_status mt_graph_new(mt_context *ctx, mt_device gpu, mt_graph **out) {
   if (!api) return mt_fail(MT_EUNSUPPORTED, "%s has no graphs", mt_device_name(gpu));
   mt_graph *g = calloc(1, sizeof *g);
   if (!g) return mt_fail(MT_EMEMORY, "out of memory");
-  g->ctx = ctx, g->gpu = gpu.index, g->api = api;
+  g->ctx = ctx, g->gpu = gpu.index, g->api = api, g->parallel = parallel;
   mt_gpu_pool_open(g->gpu, g);
   *out = g;
   return MT_OK;
@@ -121,7 +124,8 @@ mt_status mt_graph_begin(mt_graph *g) {
   ctx->stream[g->gpu] = g->stream;
   ctx->graph = g;
   ctx->watch |= MT_WATCH_GRAPH;
-  mt_gpu_keep_segments(true);
+  mt_gpu_keep_segments(g->gpu, g, true);
+  if (g->parallel) g->order = mt_graph_order_new(g->api, g->gpu, g->stream);
   return MT_OK;
 }
 
@@ -129,7 +133,10 @@ mt_status mt_graph_end(mt_graph *g, bool keep) {
   mt_context *ctx = g->ctx;
   mt_status status = MT_OK;
   g->drawn = ctx->position - g->first;
-  if (keep && g->failed) status = mt_fail(MT_EMEMORY, "out of memory");
+  if (keep && (g->failed || (g->order && mt_graph_order_failed(g->order))))
+    status = mt_fail(MT_EMEMORY, "out of memory");
+  mt_graph_order_free(g->order);
+  g->order = NULL;
   if (keep && status == MT_OK && (g->draws || g->nslots > 0))
     status = api_status(g, g->api->advance(g->gpu, g->stream, g->values, g->drawn));
   keep = keep && status == MT_OK;
@@ -142,7 +149,7 @@ mt_status mt_graph_end(mt_graph *g, bool keep) {
   ctx->graph = NULL;
   ctx->watch &= ~MT_WATCH_GRAPH;
   ctx->position = g->first; /* nothing has been drawn yet */
-  mt_gpu_keep_segments(false);
+  mt_gpu_keep_segments(g->gpu, g, false);
   for (int i = 0; i < g->nheld; i++)
     g->held[i].written = g->held[i].t->storage->version != g->held[i].version;
   if (!g->captured) release_held(g);
@@ -168,6 +175,28 @@ mt_status mt_graph_admit(const mt_context *ctx, const char *name, int nin,
     return mt_fail(MT_EUNSUPPORTED,
                    "%s: runs on the CPU and cannot be captured in a graph", name);
   return MT_OK;
+}
+
+static void use(mt_graph *g, const mt_tensor *t, bool writes) {
+  if (t && mt_device_of(t).kind != MT_CPU)
+    mt_graph_order_use(g->order, t->storage->data, t->storage->bytes, writes);
+}
+
+void mt_graph_enter(mt_graph *g, int nin, mt_tensor *const *in, int nout,
+                    mt_tensor *const *out) {
+  if (!g->order) return;
+  mt_graph_order_enter(g->order);
+  for (int i = 0; i < nin; i++) use(g, in[i], false);
+  for (int i = 0; i < nout; i++) use(g, out[i], true);
+  mt_graph_order_ready(g->order);
+}
+
+void mt_graph_leave(mt_graph *g) {
+  if (g->order) mt_graph_order_leave(g->order);
+}
+
+void mt_graph_takes(mt_graph *g, const void *p, size_t bytes) {
+  if (g->order) mt_graph_order_use(g->order, p, bytes, true);
 }
 
 static int *slot_for(const mt_graph *g, const mt_storage *s) {

@@ -11,8 +11,10 @@
 ** what was there before and is used is held, lest it be freed. */
 typedef struct mt_graph mt_graph;
 
-/* MT_EDEVICE: the GPU is not there. */
-mt_status mt_graph_new(mt_context *ctx, mt_device gpu, mt_graph **out /* [out] */);
+/* parallel: calls that touch no common bytes may run side by side. MT_EDEVICE: the GPU is
+** not there. */
+mt_status mt_graph_new(mt_context *ctx, mt_device gpu, bool parallel,
+                       mt_graph **out /* [out] */);
 /* Wait for the replays under way and let everything go. The pool's memory can then be
 ** used again; tensors that lie there live on. */
 void mt_graph_free(mt_graph *g);
@@ -51,6 +53,12 @@ void mt_graph_set_slot(mt_graph *g, int slot, double value);
 ** would run on the CPU, or on another GPU. */
 mt_status mt_graph_admit(const mt_context *ctx, const char *name, int nin,
                          mt_tensor *const *in, int nout, mt_tensor *const *out);
+/* A captured call, before its launches and after: what it reads (in) and writes (out).
+** out: new tensors are NULL before. The allocator tells of what it takes meanwhile. */
+void mt_graph_enter(mt_graph *g, int nin, mt_tensor *const *in, int nout,
+                    mt_tensor *const *out);
+void mt_graph_leave(mt_graph *g);
+void mt_graph_takes(mt_graph *g, const void *p, size_t bytes);
 /* MT_EUNSUPPORTED with "what cannot be captured" while a graph is captured. */
 mt_status mt_graph_refuse(const mt_context *ctx, const char *what);
 /* A captured call uses t: hold it, if its memory is not the graph's own. */

@@ -13,10 +13,11 @@
   ((size_t)20 << 20) /* cut up among blocks of less than half of it */
 #define SEGMENT_STEP ((size_t)2 << 20)
 #define CLASSES      64
+#define MOST_RESTING ((size_t)128 << 20)
 #define BUCKETS      48 /* free blocks by the power of two of their size */
 #define OTHERS       4  /* streams besides its own that a block remembers */
 
-typedef enum { USED, BINNED, FREE, PENDING } block_state;
+typedef enum { USED, BINNED, FREE, PENDING, RESTING } block_state;
 
 typedef struct block {
   char *p;
@@ -34,8 +35,10 @@ typedef struct block {
 /* What is free for one stream, or one graph. */
 typedef struct pool {
   struct pool *next;
-  void *stream; /* or the graph */
-  bool closed;  /* a graph's: it stays with the graph */
+  void *stream;   /* or the graph */
+  bool closed;    /* a graph's: it stays with the graph */
+  block *resting; /* of a graph that is captured: freed, not to be used again yet */
+  size_t resting_bytes;
   block *bin[CLASSES];
   block *bucket[2][BUCKETS]; /* [small] */
 } pool;
@@ -374,6 +377,11 @@ void mt_gpu_give(int gpu, void *p, size_t bytes) {
     if (b->nothers) {
       b->state = PENDING;
       link_into(&g->pending, b);
+    } else if (keeps_segments && b->pool->closed &&
+               b->pool->resting_bytes + b->size <= MOST_RESTING) {
+      b->state = RESTING;
+      b->pool->resting_bytes += b->size;
+      link_into(&b->pool->resting, b);
     } else
       recycle(g, b);
   }
@@ -396,7 +404,19 @@ void mt_gpu_used_on(int gpu, void *p, void *stream) {
   mt_gpu_unlock(gpu);
 }
 
-void mt_gpu_keep_segments(bool keep) { keeps_segments = keep; }
+void mt_gpu_keep_segments(int gpu, void *owner, bool keep) {
+  struct gpu *g = &gpus[gpu];
+  keeps_segments = keep;
+  mt_gpu_lock(gpu);
+  pool *q = pool_of(g, owner);
+  while (q && !keep && q->resting) {
+    block *b = q->resting;
+    unlink_from(&q->resting, b);
+    recycle(g, b);
+  }
+  if (q) q->resting_bytes = 0;
+  mt_gpu_unlock(gpu);
+}
 
 void mt_gpu_pool_open(int gpu, void *owner) {
   mt_gpu_lock(gpu);

@@ -194,6 +194,7 @@ mt_status mt_block_alloc(mt_context *ctx, mt_device device, size_t bytes, void *
   }
   if (!*p) return exhausted(device, bytes);
   if (ctx) owe(ctx, device, bytes);
+  if (ctx && ctx->graph && device.kind != MT_CPU) mt_graph_takes(ctx->graph, *p, bytes);
   if (ctx && ctx->profile && device.kind != MT_CPU)
     mt_profile_allocated(ctx->profile, bytes);
   return MT_OK;

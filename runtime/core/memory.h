@@ -29,8 +29,9 @@ void mt_gpu_empty_cache(int gpu);
 void mt_gpu_pool_open(int gpu, void *owner);
 void mt_gpu_pool_close(int gpu, void *owner, void *stream);
 /* Shall this thread give no segment back to the driver, which would wait for the device,
-** because it is capturing a graph? */
-void mt_gpu_keep_segments(bool keep);
+** because it is capturing a graph? Meanwhile the pool `owner` gives freed blocks to
+** nobody, up to a limit, lest calls wait for each other that have nothing in common. */
+void mt_gpu_keep_segments(int gpu, void *owner, bool keep);
 mt_memory *mt_gpu_stats(int gpu);    /* read and written under mt_gpu_lock */
 const int64_t *mt_gpu_live(int gpu); /* live bytes, to be read without the lock */
 void mt_gpu_lock(int gpu);
