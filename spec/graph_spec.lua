@@ -144,8 +144,13 @@ describe("a graph of training steps equals the steps", function()
     assert_same_training(lenet, adam, batches(2, 16, { 1, 28, 28 }))
   end))
 
-  on_gpu("also when algorithms are chosen by time", function()
-    assert_same_training(lenet, sgd, batches(2, 64, { 1, 28, 28 }))
+  on_gpu("to rounding when algorithms are chosen by time", function()
+    local data = batches(2, 64, { 1, 28, 28 })
+    local losses = train(lenet, sgd, data)
+    local glosses = train(lenet, sgd, data, true)
+    for i = 1, 10 do -- then chaos takes over
+      assert.is_true(math.abs(losses[i] - glosses[i]) < 1e-3 * losses[i])
+    end
   end)
 
   on_gpu("and steps without it may come in between", deterministic(function()

@@ -381,7 +381,8 @@ end
 ---
 --- Ops of backward and of optimisers count too. Times on a GPU are taken by events
 --- around each op, while the GPU is held back until some ops are queued, so that short
---- ones aren't charged with the host's time; with back_to_back = false it isn't. Limits
+--- ones aren't charged with the host's time (with back_to_back = false it isn't); what
+--- two events show that have nothing between them is taken off. Limits
 --- are measured once for each device, by a copy and by a product, or given.
 --- @param fn function
 --- @param options? table ceilings = { bandwidth = bytes a second, flops = a second },

@@ -85,8 +85,10 @@ static mt_status first_gradient(mt_walk *w, int i, mt_tensor *y, mt_tensor *g,
   mt_calc_begin(&c, w->ctx);
   if (!g || g->wrapped) {
     const mt_attr one = mt_attr_f(1);
-    mt_tensor *const start =
-        mt_czeros(&c, y->v.dtype, mt_device_of(y), y->v.ndim, y->v.shape);
+    mt_tensor *start = NULL;
+    c.status =
+        mt_empty(w->ctx, y->v.dtype, mt_device_of(y), y->v.ndim, y->v.shape, &start);
+    if (c.status == MT_OK) start = mt_cown(&c, start);
     if (g) {
       mt_cinplace(&c, MT_OP__copy, 2, (mt_tensor *[]){start, g}, NULL);
     } else {

@@ -318,7 +318,7 @@ static mt_status replay(mt_graph *g);
 mt_status mt_graph_replay(mt_graph *g) {
   mt_mark mark;
   mt_profile_begin_on(g->ctx, "graph", false, (mt_device){MT_CUDA, (int8_t)g->gpu},
-                      &mark);
+                      true, &mark);
   const mt_status status = replay(g);
   mt_profile_end(&mark, NULL, status, 0, NULL, 0, NULL);
   return status;

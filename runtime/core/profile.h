@@ -74,8 +74,11 @@ const char *mt_profile_name(mt_context *ctx, const char *name);
 void mt_profile_begin(mt_context *ctx, const char *name, bool gradient, int nin,
                       mt_tensor *const *in, int nout, mt_tensor *const *out,
                       mt_mark *mark /* [out] */);
+/* timed: the call has work on the device, if that is a GPU. */
 void mt_profile_begin_on(mt_context *ctx, const char *name, bool gradient,
-                         mt_device device, mt_mark *mark /* [out] */);
+                         mt_device device, bool timed, mt_mark *mark /* [out] */);
+mt_device mt_profile_device(int nin, mt_tensor *const *in, int nout,
+                            mt_tensor *const *out);
 void mt_profile_end(mt_mark *mark, const mt_opinfo *op, mt_status status, int nin,
                     mt_tensor *const *in, int nout, mt_tensor *const *out);
 /* The host is about to wait for a GPU: let it run. */

@@ -11,7 +11,8 @@ mt_status mt_watched_dispatch(mt_context *ctx, const mt_opinfo *op, int nin,
   mt_mark mark;
   if (ctx->graph && op->kind != MT_KIND_VIEW)
     MT_TRY(mt_graph_admit(ctx, op->name, nin, in, op->nout, out));
-  mt_profile_begin(ctx, op->name, false, nin, in, op->nout, out, &mark);
+  const mt_device device = mt_profile_device(nin, in, op->nout, out);
+  mt_profile_begin_on(ctx, op->name, false, device, op->kind != MT_KIND_VIEW, &mark);
   if (ctx->graph) mt_graph_enter(ctx->graph, nin, in, op->nout, out);
   ctx->watch = 0;
   const mt_status status = mt_dispatch(ctx, op->op, nin, in, attr, out, position);
@@ -55,7 +56,8 @@ mt_status mt_watched_convert(mt_context *ctx, mt_tensor *t, mt_dtype dtype,
                              mt_device device, mt_tensor **out) {
   const unsigned watch = ctx->watch;
   mt_mark mark;
-  mt_profile_begin(ctx, "to", false, 1, &t, 0, NULL, &mark);
+  mt_profile_begin_on(ctx, "to", false,
+                      device.kind != MT_CPU ? device : mt_device_of(t), true, &mark);
   if (ctx->graph) mt_graph_enter(ctx->graph, 1, &t, 0, NULL);
   ctx->watch = 0;
   const mt_status status = mt_convert(ctx, t, dtype, device, out);
