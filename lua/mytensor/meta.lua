@@ -5079,8 +5079,8 @@ function mt.cuda.empty_cache(device) end
 ---@return any
 function mt.cuda.get_device_properties(device) end
 
---- `mt.cuda.graph(fn[, {warmup=1, device=}])`
---- gives step; step(...) does what fn(...) does on the GPU. The first calls, as many as warmup says, call fn; the next one calls it once more and captures its work instead of doing it; from then on that work is replayed in one launch, without Lua. Tensors among the arguments are copied into the graph's own, so shape and dtype must stay; other arguments, and all that Lua computes in fn, are constants. Results are tensors without history in the graph's memory: the next call overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and its count of steps go on as without a graph. What needs to wait for the GPU, or runs elsewhere, is an error that names it
+--- `mt.cuda.graph(fn[, {warmup=1, device=, parallel=true}])`
+--- gives step; step(...) does what fn(...) does on the GPU. The first calls, as many as warmup says, call fn; the next one calls it once more and captures its work instead of doing it; from then on that work is replayed in one launch, without Lua. Tensors among the arguments are copied into the graph's own, so shape and dtype must stay; other arguments, and all that Lua computes in fn, are constants. Results are tensors without history in the graph's memory: the next call overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and its count of steps go on as without a graph. With parallel, work that shares no memory may run side by side. What needs to wait for the GPU, or runs elsewhere, is an error that names it
 ---@param fn any
 ---@param options any
 ---@return any
@@ -5565,7 +5565,8 @@ function mt.meshgrid(...) end
 ---
 --- Ops of backward and of optimisers count too. Times on a GPU are taken by events
 --- around each op, while the GPU is held back until some ops are queued, so that short
---- ones aren't charged with the host's time; with back_to_back = false it isn't. Limits
+--- ones aren't charged with the host's time (with back_to_back = false it isn't); what
+--- two events show that have nothing between them is taken off. Limits
 --- are measured once for each device, by a copy and by a product, or given.
 ---@param fn function
 ---@param options? table ceilings = { bandwidth = bytes a second, flops = a second }, back_to_back = true, modules = true (tell which module a call belongs to), nvtx = true (name ops and modules for attached tools)

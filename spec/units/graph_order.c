@@ -1,4 +1,4 @@
-/* spec/support/graph_order.c -- random captured calls over random bytes: those that touch
+/* spec/units/graph_order.c -- random captured calls over random bytes: those that touch
 ** the same ones, and one of them writes, must be ordered; others need not be.
 **
 ** A capture is played here: a stream has nodes that its next work follows. */
@@ -57,7 +57,8 @@ static int nseen;
 static int check(int node, int lo, int hi, int writes) {
   for (int i = 0; i < nseen; i++) {
     const access *a = &seen[i];
-    if (a->node == node || a->hi <= lo || hi <= a->lo || !(a->writes || writes)) continue;
+    if (a->node == node || a->hi <= lo || hi <= a->lo || !(a->writes || writes))
+      continue;
     if (!follows[node * MOST + a->node]) {
       printf("node %d does not follow %d (bytes %d to %d)\n", node, a->node, lo, hi);
       return 1;
