@@ -252,7 +252,7 @@ $(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzzers/%.o $(FUZZ_OBJ) $(LIB_OBJ)
 
 # ---- running ---------------------------------------------------------------------------
 # deps can change what the settings above find: what follows it is a make of its own.
-.PHONY: demo test test-cuda test-asan test-faults test-tsan test-gc test-soak fuzz fuzz-readers bench coverage
+.PHONY: demo test test-cuda test-cuda-sanitize test-asan test-faults test-tsan test-gc test-soak fuzz fuzz-readers bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
 AGAIN   = @$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
@@ -320,6 +320,11 @@ test-cuda: ## the specs on the GPU; a machine without one fails
 	@$(if $(CUDA_SRC),:,echo "test-cuda: this tree has no CUDA kernels yet"; exit 1)
 	$(AGAIN) all
 	MYTENSOR_REQUIRE_CUDA=1 build/mtlua $(SPECS)
+
+TOOLS =
+test-cuda-sanitize: ## every op's cases on the GPU under compute-sanitizer: TOOLS=memcheck
+	$(AGAIN) all
+	sh spec/support/sanitize.sh $(TOOLS)
 
 DEVICE      = cpu
 BENCH_FLAGS =

@@ -4,12 +4,7 @@
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    fn()
-  end)
-end
+local on_gpu = devices.on_gpu(it, pending)
 
 -- The same parameters and gradients on a device: sizes from 0 to some thousands, every
 -- third not aligned to 16 bytes.

@@ -7,19 +7,7 @@ local shell = require "spec.support.shell"
 
 local GB = 1 << 30
 
---- A spec that needs the GPU.
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    fn()
-  end)
-end
-
-local function fails(pattern, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. pattern)
-  assert.truthy(tostring(err):find(pattern), tostring(err))
-end
+local on_gpu, fails = devices.on_gpu(it, pending), devices.fails
 
 local function collect()
   for _ = 1, 2 do collectgarbage() end

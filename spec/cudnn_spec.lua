@@ -6,23 +6,14 @@ local devices = require "spec.support.devices"
 
 local cudnn = mt.backends.cudnn
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    finally(function()
-      cudnn.enabled = true
-      mt.set_deterministic(false)
-      mt.set_matmul_precision "highest"
-    end)
-    fn()
+local fails = devices.fails
+local on_gpu = devices.on_gpu(it, pending, function()
+  finally(function()
+    cudnn.enabled = true
+    mt.set_deterministic(false)
+    mt.set_matmul_precision "highest"
   end)
-end
-
-local function fails(pattern, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. pattern)
-  assert.truthy(tostring(err):find(pattern), tostring(err))
-end
+end)
 
 --- The elements of (N, C, H, W) in the order (N, H, W, C).
 local function channels_last(t)

@@ -7,11 +7,7 @@ local nn = mt.nn
 
 local function count() return devices.cuda and mt.cuda.device_count() or 0 end
 
-local function fails(pattern, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. pattern)
-  assert.truthy(tostring(err):find(pattern), tostring(err))
-end
+local fails = devices.fails
 
 --- The losses of ten steps and the parameters after them.
 local function train(device)

@@ -2,13 +2,13 @@
 // the fastest of the heuristic's candidates found by timing them once.
 #include <cublasLt.h>
 #include <dlfcn.h>
-#include <chrono>
-#include <cstdio>
-#include <cstdlib>
+#include <algorithm>
 #include <mutex>
 #include <string>
 #include <unordered_map>
 #include "kernels/cuda/blas.cuh"
+#include "kernels/cuda/library.cuh"
+#include "kernels/cuda/race.cuh"
 
 namespace {
 
@@ -35,30 +35,10 @@ struct {
 
 std::string library_error;
 
-void *open_library() {
-  const std::string name = "libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR);
-  Dl_info self;
-  std::string beside;
-  if (dladdr(reinterpret_cast<void *>(&run_product), &self) && self.dli_fname) {
-    beside = self.dli_fname;
-    beside.resize(beside.rfind('/') == std::string::npos ? 0 : beside.rfind('/') + 1);
-  }
-  const char *home = getenv("CUDA_HOME");
-  const std::string folders[] = {"", home ? std::string(home) + "/lib64/" : "",
-                                 "/usr/local/cuda/lib64/",
-                                 "/usr/local/cuda/targets/x86_64-linux/lib/", beside};
-  for (const std::string &folder : folders)
-    if (void *library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL))
-      return library;
-  library_error = name +
-                  " was not found (looked in the loader's path, $CUDA_HOME/lib64, "
-                  "/usr/local/cuda/lib64 and beside the plugin)";
-  return nullptr;
-}
-
 bool load_library() {
   static const bool loaded = [] {
-    void *library = open_library();
+    void *library = open_library("libcublasLt.so." + std::to_string(CUBLAS_VER_MAJOR),
+                                 &library_error);
     if (!library) return false;
 #define LOAD(name)                                                      \
   lt.name = reinterpret_cast<decltype(lt.name)>(dlsym(library, #name)); \
@@ -201,89 +181,6 @@ bool is_capturing(cudaStream_t stream) {
 }
 
 // ---- which algorithm --------------------------------------------------------------------
-// Keeps the stream busy for a while, so that what is asked for meanwhile runs back to back:
-// else the time of a short product is that of the host.
-__global__ void hold_kernel(int64_t nanoseconds) {
-  int64_t begin, now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(begin));
-  do asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  while (now - begin < nanoseconds);
-}
-
-double now() { // seconds
-  using namespace std::chrono;
-  return duration<double>(steady_clock::now().time_since_epoch()).count();
-}
-
-constexpr float never = 1e30f; // ms
-
-struct contest {
-  cublasLtHandle_t handle;
-  const plan &p;
-  const product &q;
-  void *workspace;
-  cudaStream_t stream;
-  cudaEvent_t begin, end;
-
-  bool run(const cublasLtMatmulHeuristicResult_t &h) const {
-    return run_plan(handle, p, &h.algo, q, workspace, blas_workspace, stream) == MT_OK;
-  }
-
-  // ms of one of `repeats` runs: the device's or the host's, whichever takes longer.
-  float time(const cublasLtMatmulHeuristicResult_t &h, int repeats) const {
-    float ms = never;
-    bool ran = true;
-    if (repeats > 1) hold_kernel<<<1, 1, 0, stream>>>(20000 + 12000 * int64_t(repeats));
-    cudaEventRecord(begin, stream);
-    const double start = now();
-    for (int i = 0; i < repeats && ran; i++) ran = run(h);
-    const float host = float(1e3 * (now() - start));
-    cudaEventRecord(end, stream);
-    if (cudaEventSynchronize(end) != cudaSuccess || !ran) return never;
-    if (cudaEventElapsedTime(&ms, begin, end) != cudaSuccess) return never;
-    return (repeats > 1 ? std::max(ms, host) : ms) / float(repeats);
-  }
-};
-
-// The fastest of the candidates (the result is the same each time). Whoever seems faster
-// than the best so far has to be so twice: the best is timed again after it, since a GPU
-// that was idle speeds up meanwhile, which would let the last one win.
-int fastest(const contest &race, const cublasLtMatmulHeuristicResult_t *found, int n) {
-  constexpr double patience = 0.25; // seconds
-  const double start = now();
-  int best = -1, repeats = 1;
-  float least = never;
-  for (int i = 0; i < n && now() - start < patience; i++) {
-    if (!race.run(found[i])) continue; // the first run loads the kernel
-    if (best < 0) {
-      const float once = race.time(found[i], 1);
-      repeats = once > 0.1f ? 1 : std::clamp(int(0.1f / once), 4, 16);
-    }
-    const float ms = race.time(found[i], repeats);
-    if (ms >= least) continue;
-    const float again = best < 0 ? never : race.time(found[best], repeats);
-    if (ms < 0.99f * again)
-      best = i, least = ms;
-    else
-      least = again;
-  }
-  return std::max(best, 0);
-}
-
-int choose_by_time(cublasLtHandle_t handle, const plan &p, const product &q,
-                   void *workspace, cudaStream_t stream,
-                   const cublasLtMatmulHeuristicResult_t *found, int n) {
-  contest race = {handle, p, q, workspace, stream, nullptr, nullptr};
-  int best = 0;
-  if (cudaEventCreate(&race.begin) == cudaSuccess &&
-      cudaEventCreate(&race.end) == cudaSuccess)
-    best = fastest(race, found, n);
-  if (race.begin) cudaEventDestroy(race.begin);
-  if (race.end) cudaEventDestroy(race.end);
-  cudaGetLastError(); // of a candidate that would not run
-  return best;
-}
-
 mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product &work,
                            plan *p, void *workspace, cudaStream_t stream) {
   cublasLtMatmulPreference_t wish = nullptr;
@@ -318,7 +215,10 @@ mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product 
                           "cuBLASLt has no algorithm for this product");
   int best = 0;
   if (n > 1 && !q.deterministic && !work.accumulate && !is_capturing(stream))
-    best = choose_by_time(handle, *p, work, workspace, stream, found, n);
+    best = std::max(0, fastest(stream, n, [&](int i) {
+                      return run_plan(handle, *p, &found[i].algo, work, workspace,
+                                      blas_workspace, stream) == MT_OK;
+                    }));
   p->algo = found[best].algo;
   p->workspace = found[best].workspaceSize;
   return MT_OK;

@@ -40,4 +40,14 @@ size_t gemm_scratch(const mt_call *call, const conv &v); // bytes
 mt_status run_gemm(const mt_call *call, const conv &v, const conv_data &d,
                    void *scratch);
 
+// ---- conv_last.cu: the same for channels-last tensors, by tiles that are copied ahead;
+// whole pieces of 16 bytes of channels, sm_80 or later
+bool last_serves(const mt_call *call, const conv &v);
+// v of channels-last tensors, with w as it has to lie: in pass::input its output channels
+// come last.
+conv last_layout(conv v);
+size_t last_scratch(const mt_call *call, const conv &v); // bytes
+mt_status run_last(const mt_call *call, const conv &v, const conv_data &d,
+                   void *scratch);
+
 #endif

@@ -248,18 +248,6 @@ bool uses_tensor_cores(const mt_call *call, const conv &v) {
          (v.dtype == MT_F32 && call->precision > 0 && has_tensor_cores(call->device));
 }
 
-axis make_axis(int64_t width, int64_t height) {
-  axis q{};
-  q.width = make_divider(width), q.height = make_divider(height);
-  return q;
-}
-
-// Offsets of b, from strides (o, y, x), and of the other matrix.
-void set_axis(axis *q, int64_t so, const int64_t *other) {
-  q->so = int(so);
-  q->to = int(other[0]), q->ty = int(other[1]), q->tx = int(other[2]);
-}
-
 // The tiles that waste least; each has its kernel in run_fma or run_tensor.
 tile_size tile_of(const mt_call *call, const conv &v, int m, int n) {
   if (v.dtype == MT_F64) return {64, 64, 256};
@@ -293,67 +281,7 @@ void set_tiles(const mt_call *call, const conv &v, gemm *g) {
 }
 
 gemm forward_gemm(const mt_call *call, const conv &v) {
-  gemm g{};
-  const int64_t of_w[3] = {v.ws[1], v.ws[2], v.ws[3]},
-                of_y[3] = {v.ys[0], v.ys[2], v.ys[3]};
-  axis taps = make_axis(v.kw, v.kh), windows = make_axis(v.ow, v.oh);
-  taps.my = int(v.dh), taps.mx = int(v.dw);
-  windows.my = int(v.sh), windows.ay = -int(v.ph);
-  windows.mx = int(v.sw), windows.ax = -int(v.pw);
-  set_axis(&taps, v.xs[1], of_w), set_axis(&windows, v.xs[0], of_y);
-  g.rows = int(v.h), g.columns = int(v.w), g.row = int(v.xs[2]),
-  g.column = int(v.xs[3]), g.b_group = int(v.cg * v.xs[1]);
-  g.m = int(v.kg()), g.n = int(v.n * v.windows()), g.k = int(v.depth());
-  g.along_n = windows, g.along_k = taps;
-  g.a_m = int(v.ws[0]), g.out_m = int(v.ys[1]);
-  g.a_group = int(v.kg() * v.ws[0]), g.out_group = int(v.kg() * v.ys[1]);
-  if (v.what == pass::weight) { // the sum runs over windows, y is the first matrix
-    std::swap(g.n, g.k), std::swap(g.along_n, g.along_k);
-    std::swap(g.a_m, g.out_m), std::swap(g.a_group, g.out_group);
-  }
-  set_tiles(call, v, &g);
-  return g;
-}
-
-// Along one dim, the input's positions first, first + stride, ... meet the taps tap,
-// tap + step, ...: position number i and tap number j lie at output i + shift - j * back.
-struct residue {
-  int64_t first, positions, tap, step, taps, shift, back;
-};
-
-residue residue_of(int64_t first, int64_t size, int64_t kernel, int64_t stride,
-                   int64_t padding, int64_t dilation) {
-  residue r{first, (size - first + stride - 1) / stride, 0, 1, 0, 0, 0};
-  int64_t a = dilation, b = stride;
-  while (b) std::swap(a %= b, b); // a: their greatest common divisor
-  r.step = stride / a, r.back = dilation / a;
-  while (r.tap < r.step && (first + padding - r.tap * dilation) % stride) r.tap++;
-  if (r.tap < r.step && r.tap < kernel) r.taps = (kernel - r.tap + r.step - 1) / r.step;
-  if (r.taps > 0) r.shift = (first + padding - r.tap * dilation) / stride;
-  return r;
-}
-
-// dx at the pixels of one residue: no tap misses but at the border.
-gemm input_gemm(const mt_call *call, const conv &v, const residue &y,
-                const residue &x) {
-  gemm g{};
-  const int64_t of_w[3] = {v.ws[0], y.step * v.ws[2], x.step * v.ws[3]},
-                of_x[3] = {v.xs[0], v.sh * v.xs[2], v.sw * v.xs[3]};
-  axis taps = make_axis(std::max<int64_t>(x.taps, 1), std::max<int64_t>(y.taps, 1)),
-       pixels = make_axis(x.positions, y.positions);
-  taps.my = -int(y.back), taps.mx = -int(x.back);
-  pixels.my = pixels.mx = 1, pixels.ay = int(y.shift), pixels.ax = int(x.shift);
-  set_axis(&taps, v.ys[1], of_w), set_axis(&pixels, v.ys[0], of_x);
-  g.rows = int(v.oh), g.columns = int(v.ow), g.row = int(v.ys[2]),
-  g.column = int(v.ys[3]), g.b_group = int(v.kg() * v.ys[1]);
-  g.m = int(v.cg), g.n = int(v.n * y.positions * x.positions);
-  g.k = int(v.kg() * y.taps * x.taps);
-  g.along_n = pixels, g.along_k = taps;
-  g.a_m = int(v.ws[1]), g.out_m = int(v.xs[1]);
-  g.a_group = int(v.kg() * v.ws[0]), g.out_group = int(v.cg * v.xs[1]);
-  g.a_first = y.tap * v.ws[2] + x.tap * v.ws[3];
-  g.out_first = y.first * v.xs[2] + x.first * v.xs[3];
-  if (g.k == 0) g.a_first = 0;
+  gemm g = forward_axes(v);
   set_tiles(call, v, &g);
   return g;
 }
@@ -459,13 +387,9 @@ size_t gemm_scratch(const mt_call *call, const conv &v) {
 mt_status run_gemm(const mt_call *call, const conv &v, const conv_data &d,
                    void *scratch) {
   if (v.what != pass::input) return run_one(call, v, forward_gemm(call, v), d, scratch);
-  for (int64_t i = 0; i < v.sh && i < v.h; i++) {
-    const residue y = residue_of(i, v.h, v.kh, v.sh, v.ph, v.dh);
-    for (int64_t j = 0; j < v.sw && j < v.w; j++) {
-      const residue x = residue_of(j, v.w, v.kw, v.sw, v.pw, v.dw);
-      if (const mt_status s = run_one(call, v, input_gemm(call, v, y, x), d, scratch))
-        return s;
-    }
-  }
-  return MT_OK;
+  return each_residue(v, [&](const residue &y, const residue &x) {
+    gemm g = input_axes(v, y, x);
+    set_tiles(call, v, &g);
+    return run_one(call, v, g, d, scratch);
+  });
 }

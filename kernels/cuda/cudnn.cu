@@ -6,6 +6,7 @@
 #include <mutex>
 #include <string>
 #include "kernels/cuda/cudnn.cuh"
+#include "kernels/cuda/library.cuh"
 
 #if defined(__has_include)
 #if __has_include(<cudnn_graph.h>)
@@ -120,31 +121,9 @@ struct {
 
 std::string library_error;
 
-void *open_library() {
-  static const char name[] = "libcudnn.so.9";
-  Dl_info self;
-  std::string beside;
-  if (dladdr(reinterpret_cast<void *>(&cudnn_version), &self) && self.dli_fname) {
-    beside = self.dli_fname;
-    beside.resize(beside.rfind('/') == std::string::npos ? 0 : beside.rfind('/') + 1);
-  }
-  const char *home = getenv("CUDA_HOME");
-  const std::string folders[] = {"", home ? std::string(home) + "/lib64/" : "",
-                                 "/usr/local/cuda/lib64/", "/usr/lib/x86_64-linux-gnu/",
-                                 beside};
-  for (const std::string &folder : folders)
-    if (void *library = dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL))
-      return library;
-  library_error = std::string(name) +
-                  " was not found (looked in the loader's path, $CUDA_HOME/lib64, "
-                  "/usr/local/cuda/lib64, /usr/lib/x86_64-linux-gnu and beside the "
-                  "plugin)";
-  return nullptr;
-}
-
 bool load_library() {
   static const bool loaded = [] {
-    void *library = open_library();
+    void *library = open_library("libcudnn.so.9", &library_error);
     if (!library) return false;
 #define LOAD(name)                                                        \
   dnn.name = reinterpret_cast<decltype(dnn.name)>(dlsym(library, #name)); \

@@ -96,11 +96,13 @@ template <class S, int V> struct piece {
   __device__ void store(char *p, mt_dtype) const {
     *reinterpret_cast<pack<S, V> *>(p) = raw;
   }
-  template <class T> __device__ T get(int i, mt_dtype) const {
-    return load_as<T>(raw.at[i]);
+  template <class T> __device__ void get(T (&x)[V], mt_dtype) const {
+#pragma unroll
+    for (int i = 0; i < V; i++) x[i] = load_as<T>(raw.at[i]);
   }
-  template <class T> __device__ void set(int i, T x, mt_dtype) {
-    raw.at[i] = store_as<S>(x);
+  template <class T> __device__ void set(const T (&x)[V], mt_dtype) {
+#pragma unroll
+    for (int i = 0; i < V; i++) raw.at[i] = store_as<S>(x[i]);
   }
 };
 template <int V> struct piece<half_kind, V> {
@@ -111,11 +113,27 @@ template <int V> struct piece<half_kind, V> {
   __device__ void store(char *p, mt_dtype) const {
     *reinterpret_cast<pack<uint16_t, V> *>(p) = raw;
   }
-  template <class T> __device__ T get(int i, mt_dtype d) const {
-    return half_value(raw.at[i], d);
+  // The dtype is asked for once; two are rounded by one instruction.
+  __device__ void get(float (&x)[V], mt_dtype d) const {
+    if (d == MT_F16) {
+#pragma unroll
+      for (int i = 0; i < V; i++) x[i] = __half2float(__ushort_as_half(raw.at[i]));
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; i++) x[i] = __uint_as_float(uint32_t(raw.at[i]) << 16);
+    }
   }
-  template <class T> __device__ void set(int i, T x, mt_dtype d) {
-    raw.at[i] = half_bits(x, d);
+  __device__ void set(const float (&x)[V], mt_dtype d) {
+    if (d == MT_F16) {
+#pragma unroll
+      for (int i = 0; i < V; i += 2)
+        reinterpret_cast<__half2 *>(raw.at)[i / 2] = __floats2half2_rn(x[i], x[i + 1]);
+    } else {
+#pragma unroll
+      for (int i = 0; i < V; i += 2)
+        reinterpret_cast<__nv_bfloat162 *>(raw.at)[i / 2] =
+            __floats2bfloat162_rn(x[i], x[i + 1]);
+    }
   }
 };
 template <int V> struct piece<small_kind, V> {
@@ -144,8 +162,14 @@ template <int V> struct piece<small_kind, V> {
       *reinterpret_cast<pack<uint8_t, V> *>(p) = raw;
     }
   }
-  template <class T> __device__ T get(int i, mt_dtype) const { return T(at[i]); }
-  template <class T> __device__ void set(int i, T x, mt_dtype) { at[i] = int(x); }
+  template <class T> __device__ void get(T (&x)[V], mt_dtype) const {
+#pragma unroll
+    for (int i = 0; i < V; i++) x[i] = T(at[i]);
+  }
+  template <class T> __device__ void set(const T (&x)[V], mt_dtype) {
+#pragma unroll
+    for (int i = 0; i < V; i++) at[i] = int(x[i]);
+  }
 };
 
 // Neighbours that a thread takes at once: 16 bytes of them, 4 of small integers.

@@ -5,6 +5,7 @@
 
 #include "kernels/cuda/elementwise_tables.cuh"
 #include "kernels/cuda/elements.cuh"
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/space.cuh"
 
 // F::out: what the result is stored as; `same`: as the inputs are.
@@ -69,17 +70,27 @@ __global__ void __launch_bounds__(256)
       else if (q.p)
         one[k] = load_at<T, S>(p, 0, a.dtype);
     }
-    piece<O, V> out;
+    T x[N][V];
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      if (a.in[k].apart)
+        in[k].get(x[k], a.dtype);
+      else
+#pragma unroll
+        for (int i = 0; i < V; i++) x[k][i] = one[k];
+    }
+    decltype(F::run(one, a.attr.at)) y[V];
 #pragma unroll
     for (int i = 0; i < V; i++) {
       T v[N];
 #pragma unroll
-      for (int k = 0; k < N; k++)
-        v[k] = a.in[k].apart ? in[k].template get<T>(i, a.dtype) : one[k];
+      for (int k = 0; k < N; k++) v[k] = x[k][i];
       check_divisor<F>(v, (int64_t(r) * a.whole + c) * V + int64_t(r) * a.left + i,
                        a.fault);
-      out.set(i, F::run(v, a.attr.at), a.dtype);
+      y[i] = F::run(v, a.attr.at);
     }
+    piece<O, V> out;
+    out.set(y, a.dtype);
     out.store(to, a.dtype);
   } else if (c == a.whole) {
 #pragma unroll 1
@@ -226,13 +237,14 @@ mt_status launch_elementwise(const mt_call *call, const mt_view *out,
     const int64_t pieces = int64_t(a.whole) + (a.left > 0);
     unsigned x = 256;
     while (x > 1 && int64_t(x) / 2 >= pieces) x /= 2;
-    const dim3 block(x, 256 / x);
+    unsigned y = 256 / x;
+    while (y > 1 && y / 2 >= a.rows) y /= 2;
+    const dim3 block(x, y);
     const int64_t down = (int64_t(a.rows) + block.y - 1) / block.y;
     const dim3 grid(unsigned((pieces + x - 1) / x),
                     unsigned(down < 65535 ? down : 65535),
                     unsigned((down + 65534) / 65535));
-    rows_kernel<F, S, V><<<grid, block, 0, stream>>>(a);
-    return launched();
+    return kernel_of<rows_kernel<F, S, V>>::launch({grid, block, stream}, a);
   }
   strided_arguments<F> a;
   a.out = out->data, a.dtype = d;

@@ -70,7 +70,8 @@ template <class S, int V> struct register_row {
 // ---- shared memory ----------------------------------------------------------------------
 // A row in `stages` parts, each copied asynchronously. A thread reads only what it copied
 // itself, so that no barrier is needed and a part may be replaced as soon as it was read.
-constexpr int stages = 4;
+constexpr int stages = 8;
+constexpr int lag = 3; // parts that may be under way while others are worked on
 
 template <class S> struct shared_row {
   static constexpr int V = 16 / int(sizeof(S));
@@ -121,7 +122,37 @@ template <class S> struct shared_row {
       if (next) fetch(g, next);
     }
   }
+  // The same, and h(piece) of each piece of the next row, as `each` does: memory has work
+  // all the while.
+  template <class F, class H>
+  __device__ void replace(S *y, const S *next, F f, H h) const {
+#pragma unroll
+    for (int g = 0; g < stages; g++) {
+      walk(g, [&](int i) { reinterpret_cast<piece *>(y)[i] = f(held[i], i * V); });
+      if (!next) continue;
+      fetch(g, next);
+      if (g < lag) continue;
+      __pipeline_wait_prior(lag);
+      asm volatile("" ::: "memory"); // no read before that
+      walk(g - lag, [&](int i) { h(held[i]); });
+    }
+    if (!next) return;
+#pragma unroll
+    for (int g = stages - lag; g < stages; g++) {
+      __pipeline_wait_prior(stages - 1 - g);
+      asm volatile("" ::: "memory");
+      walk(g, [&](int i) { h(held[i]); });
+    }
+  }
 };
+
+template <class T, class S, int V>
+__device__ inline void feed_piece(maximum_sum<T> &m, const pack<S, V> &p) {
+  T v[V];
+#pragma unroll
+  for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
+  feed_all(m, v);
+}
 
 // ---- neither: rows of any length that are only walked -----------------------------------
 // All elements of the row at x, n of them, by the block's threads; four pieces of a thread
@@ -147,11 +178,7 @@ __device__ inline void feed_row(maximum_sum<compute_t<S>> &m, const S *x, int64_
     feed_all(m, v);
   }
   for (; i < behind; i += step) {
-    const pack<S, V> p = *reinterpret_cast<const pack<S, V> *>(x + i);
-    T v[V];
-#pragma unroll
-    for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
-    feed_all(m, v);
+    feed_piece(m, *reinterpret_cast<const pack<S, V> *>(x + i));
   }
 }
 

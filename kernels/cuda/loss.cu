@@ -152,36 +152,35 @@ __global__ void __launch_bounds__(1024)
   constexpr int V = shared_row<S>::V;
   extern __shared__ uint4 room[];
   const shared_row<S> held(room, s.classes);
+  constexpr maximum_sum<T> none = {-T(INFINITY), T(0)};
+  maximum_sum<T> arrived = none;
+  const auto take = [&](const pack<S, V> &p) { feed_piece(arrived, p); };
   held.fetch_all(x + blockIdx.x * s.classes);
+  held.each(take);
   for (int64_t i = blockIdx.x; i < s.outer; i += gridDim.x) {
     const int64_t label = position_at(labels, i), next = i + gridDim.x;
-    const T g = returned(dy, s, i, label);
-    maximum_sum<T> m = {-T(INFINITY), T(0)};
-    held.each([&](const pack<S, V> &p) {
-      T v[V];
-#pragma unroll
-      for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
-      feed_all(m, v);
-    });
-    m = row_join(m);
-    const T scale = g / m.sum;
+    const maximum_sum<T> m = row_join(arrived);
+    const T g = returned(dy, s, i, label), scale = g / m.sum;
+    arrived = none;
     const int chosen = int(label); // -1: none
-    held.replace(dx + i * s.classes, next < s.outer ? x + next * s.classes : nullptr,
-                 [&](const pack<S, V> &p, int c) {
-                   T v[V];
-                   pack<S, V> q;
+    held.replace(
+        dx + i * s.classes, next < s.outer ? x + next * s.classes : nullptr,
+        [&](const pack<S, V> &p, int c) {
+          T v[V];
+          pack<S, V> q;
 #pragma unroll
-                   for (int j = 0; j < V; j++)
-                     v[j] = exp(load_as<T>(p.at[j]) - m.largest) * scale;
-                   if (unsigned(chosen - c) < V) {
+          for (int j = 0; j < V; j++)
+            v[j] = exp(load_as<T>(p.at[j]) - m.largest) * scale;
+          if (unsigned(chosen - c) < V) {
 #pragma unroll
-                     for (int j = 0; j < V; j++)
-                       if (c + j == chosen) v[j] -= g;
-                   }
+            for (int j = 0; j < V; j++)
+              if (c + j == chosen) v[j] -= g;
+          }
 #pragma unroll
-                   for (int j = 0; j < V; j++) q.at[j] = store_as<S>(v[j]);
-                   return q;
-                 });
+          for (int j = 0; j < V; j++) q.at[j] = store_as<S>(v[j]);
+          return q;
+        },
+        take);
   }
 }
 

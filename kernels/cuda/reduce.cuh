@@ -5,6 +5,7 @@
 #ifndef MT_CUDA_REDUCE_CUH
 #define MT_CUDA_REDUCE_CUH
 
+#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/space.cuh"
 
 // A reducer R<S> for elements stored as S:
@@ -370,21 +371,22 @@ mt_status launch_reduce(const mt_call *call, const R &r, const mt_view *x,
   }
   const reduce_shape c = choose_shape(x, s, call->device, Rare);
   const S *from = reinterpret_cast<const S *>(x->data);
-  const dim3 grid(c.grid, unsigned(c.splits));
+  const launch_shape shape = {dim3(c.grid, unsigned(c.splits)), c.block, stream};
   job.per_split = c.per_split;
   if (c.splits > 1) job.partial = static_cast<typename R::part *>(call->scratch);
+  mt_status status = MT_OK;
   if (c.walk == reduce_shape::strided)
-    reduce_strided_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
+    status = kernel_of<reduce_strided_kernel<R, S>>::launch(shape, job, from, s);
   if constexpr (!Rare) {
     if (c.walk == reduce_shape::rows)
-      reduce_rows_kernel<R, S><<<grid, c.block, 0, stream>>>(job, from, s);
+      status = kernel_of<reduce_rows_kernel<R, S>>::launch(shape, job, from, s);
     else if (c.walk == reduce_shape::columns && c.width == width)
-      reduce_columns_kernel<R, S, width><<<grid, c.block, 0, stream>>>(job, from, s);
+      status =
+          kernel_of<reduce_columns_kernel<R, S, width>>::launch(shape, job, from, s);
     else if (c.walk == reduce_shape::columns)
-      reduce_columns_kernel<R, S, 1><<<grid, c.block, 0, stream>>>(job, from, s);
+      status = kernel_of<reduce_columns_kernel<R, S, 1>>::launch(shape, job, from, s);
   }
-  if (!job.partial) return launched();
-  if (const mt_status status = launched()) return status;
+  if (status != MT_OK || !job.partial) return status;
   const int64_t blocks = (s.kept + 7) / 8;
   reduce_join_kernel<R, S>
       <<<unsigned(blocks < 65535 ? blocks : 65535), dim3(32, 8), 0, stream>>>(

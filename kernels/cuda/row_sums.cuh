@@ -76,10 +76,28 @@ template <class T> __device__ inline T row_sum(T x) { return row_combine(x, add_
 template <class T> __device__ inline T row_largest(T x) {
   return row_combine(x, larger_fn{});
 }
-template <class T> __device__ inline maximum_sum<T> row_join(maximum_sum<T> m) {
-  const T largest = row_largest(m.largest);
-  const T mine = m.sum * exp(m.largest - finite_or_0(largest));
-  return {largest, row_sum(m.sum == T(0) ? T(0) : mine)};
+// The sum of exponentials as it is when `largest` is what they are shifted by.
+template <class T> __device__ inline T shifted_sum(const maximum_sum<T> &m, T largest) {
+  return m.sum == T(0) ? T(0) : m.sum * exp(m.largest - finite_or_0(largest));
+}
+template <class T> __device__ inline maximum_sum<T> row_join(const maximum_sum<T> &m) {
+  __shared__ maximum_sum<T> held[32];
+  const auto join_lanes = [](maximum_sum<T> x, int lanes) {
+    T largest = x.largest;
+    for (int step = lanes / 2; step > 0; step /= 2)
+      largest = larger(largest, __shfl_xor_sync(~0u, largest, step));
+    T sum = shifted_sum(x, largest);
+    for (int step = lanes / 2; step > 0; step /= 2)
+      sum += __shfl_xor_sync(~0u, sum, step);
+    return maximum_sum<T>{largest, sum};
+  };
+  const maximum_sum<T> mine = join_lanes(m, 32);
+  const int warps = blockDim.x / 32, base = threadIdx.y * warps;
+  if (warps == 1) return mine;
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) held[base + threadIdx.x / 32] = mine;
+  __syncthreads();
+  return join_lanes(held[base + threadIdx.x % warps], warps);
 }
 
 struct row_shape {

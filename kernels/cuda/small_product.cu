@@ -150,9 +150,8 @@ mt_status run_small_product(const mt_call *call, const product &p) {
     constexpr int most = sizeof(S) == 8 ? 8 : 16; // warps: 40 KiB of shared memory
     const int chunks = int((p.k + chunk - 1) / chunk);
     const int warps = std::clamp(chunks, 1, most);
-    small_product_kernel<S, most>
-        <<<unsigned(blocks), unsigned(32 * warps), 0, stream_of(call)>>>(
-            p, unsigned(tiles_m), unsigned(tiles_n));
-    return launched();
+    return kernel_of<small_product_kernel<S, most>>::launch(
+        {unsigned(blocks), unsigned(32 * warps), stream_of(call)}, p, unsigned(tiles_m),
+        unsigned(tiles_n));
   });
 }

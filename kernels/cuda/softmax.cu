@@ -75,25 +75,24 @@ __global__ void __launch_bounds__(1024)
   constexpr int V = shared_row<S>::V;
   extern __shared__ uint4 room[];
   const shared_row<S> held(room, n);
+  constexpr maximum_sum<T> none = {-T(INFINITY), T(0)};
+  maximum_sum<T> arrived = none;
+  const auto take = [&](const pack<S, V> &p) { feed_piece(arrived, p); };
   held.fetch_all(x + blockIdx.x * n);
+  held.each(take);
   for (int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    maximum_sum<T> m = {-T(INFINITY), T(0)};
-    held.each([&](const pack<S, V> &p) {
-      T v[V];
-#pragma unroll
-      for (int j = 0; j < V; j++) v[j] = load_as<T>(p.at[j]);
-      feed_all(m, v);
-    });
-    const row_scale<T> f(row_join(m), logarithm);
+    const row_scale<T> f(row_join(arrived), logarithm);
+    arrived = none;
     const int64_t next = row + gridDim.x;
-    held.replace(y + row * n, next < rows ? x + next * n : nullptr,
-                 [&](const pack<S, V> &p, int) {
-                   pack<S, V> q;
+    held.replace(
+        y + row * n, next < rows ? x + next * n : nullptr,
+        [&](const pack<S, V> &p, int) {
+          pack<S, V> q;
 #pragma unroll
-                   for (int j = 0; j < V; j++)
-                     q.at[j] = store_as<S>(f(load_as<T>(p.at[j])));
-                   return q;
-                 });
+          for (int j = 0; j < V; j++) q.at[j] = store_as<S>(f(load_as<T>(p.at[j])));
+          return q;
+        },
+        take);
   }
 }
 

@@ -12,7 +12,7 @@ struct divider {
 
 inline divider make_divider(int64_t d) {
   divider r{uint32_t(d), 0, 0};
-  while ((uint64_t(1) << r.shift) < uint64_t(d)) r.shift++;
+  if (d > 1) r.shift = 64 - uint32_t(__builtin_clzll(uint64_t(d) - 1));
   r.magic = uint32_t(((uint64_t(1) << 32) * ((uint64_t(1) << r.shift) - uint64_t(d))) /
                          uint64_t(d) +
                      1);
@@ -57,6 +57,16 @@ __device__ inline void seek(const space<K> &s, int64_t index, int64_t *offset) {
   }
 }
 
+// Do the elements lie side by side, in the order of shape's dims?
+inline bool is_packed(const mt_view *shape, const int64_t *stride) {
+  int64_t expected = 1;
+  for (int d = shape->ndim - 1; d >= 0; d--) {
+    if (shape->shape[d] != 1 && stride[d] != expected) return false;
+    expected *= shape->shape[d];
+  }
+  return true;
+}
+
 // The space of out's shape; a view NULL, or on the host, has strides 0. Dims are sorted by
 // view 0's strides, or kept in order where positions count.
 template <int K>
@@ -64,8 +74,17 @@ space<K> make_space(const mt_view *const (&view)[K], bool keep_order = false) {
   space<K> s{};
   const mt_view *out = view[0];
   int order[MT_MAX_DIMS], n = 0;
-  s.numel = 1;
-  for (int d = out->ndim - 1; d >= 0; d--) {
+  bool packed = true; // the commonest case: one loop
+  for (int k = 0; k < K && packed; k++)
+    packed = !view[k] || view[k]->host || is_packed(out, view[k]->stride);
+  if (packed) {
+    s.numel = numel(out);
+    s.ndim = s.numel != 1;
+    s.size[0] = s.numel;
+    for (int k = 0; k < K; k++) s.stride[k][0] = view[k] && !view[k]->host;
+  }
+  if (!packed) s.numel = 1;
+  for (int d = out->ndim - 1; d >= 0 && !packed; d--) {
     s.numel *= out->shape[d];
     if (out->shape[d] == 1) continue;
     int at = n++;

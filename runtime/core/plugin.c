@@ -81,7 +81,9 @@ const mt_backend *mt_cuda_backend(const char **reason) {
 }
 
 const mt_backend *mt_backend_of(mt_device device) {
+  static int known; /* GPUs that were found to be there, once */
   if (device.kind == MT_CPU) return mt_cpu_backend();
+  if (device.index < __atomic_load_n(&known, __ATOMIC_ACQUIRE)) return backend;
   const char *reason = NULL;
   const mt_backend *cuda = mt_cuda_backend(&reason);
   if (!cuda) {
@@ -94,5 +96,6 @@ const mt_backend *mt_backend_of(mt_device device) {
             count == 1 ? "is" : "are", count, count == 1 ? "" : "s");
     return NULL;
   }
+  __atomic_store_n(&known, count < MT_MAX_GPUS ? count : MT_MAX_GPUS, __ATOMIC_RELEASE);
   return cuda;
 }
