@@ -10,6 +10,8 @@
 #include "kernels/cuda/library.cuh"
 #include "kernels/cuda/race.cuh"
 
+const mt_entry *cuda_elementwise(mt_op op);
+
 namespace {
 
 // ---- the library ------------------------------------------------------------------------
@@ -69,8 +71,8 @@ mt_status blas_fail(cublasStatus_t status, const char *what) {
 // Everything that a plan depends on; compared as bytes.
 struct key {
   int64_t m, n, k, count, lda, ldb, ldc, next_a, next_b, next_c;
-  int32_t dtype, compute, bias, transposed_a, transposed_b, align_a, align_b, align_c,
-      deterministic, device;
+  int32_t dtype, compute, epilogue, transposed_a, transposed_b, align_a, align_b,
+      align_c, deterministic, device;
   bool operator==(const key &o) const { return !memcmp(this, &o, sizeof o); }
 };
 struct key_hash {
@@ -83,6 +85,8 @@ struct key_hash {
   }
 };
 
+enum { WITH_BIAS = 1, WITH_RELU = 2 }; // bits of key.epilogue
+
 constexpr int max_candidates = 16;
 
 struct plan {
@@ -90,6 +94,7 @@ struct plan {
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
   cublasLtMatmulAlgo_t algo;
   size_t workspace = 0; // bytes
+  bool relu = false;    // the product's epilogue does it
 };
 
 // Plans stay where they are: neither removed nor changed, but for the bias' address, which
@@ -137,19 +142,32 @@ mt_status make_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type, int64
   return MT_OK;
 }
 
+mt_status set_epilogue(const key &q, plan *p) {
+  const cublasLtEpilogue_t after = p->relu ? CUBLASLT_EPILOGUE_RELU_BIAS
+                                   : q.epilogue & WITH_BIAS ? CUBLASLT_EPILOGUE_BIAS
+                                                            : CUBLASLT_EPILOGUE_DEFAULT;
+  BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                             &after, sizeof after));
+  return MT_OK;
+}
+
+mt_status set_bias(const plan &p, const void *bias) {
+  if (bias)
+    BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(
+        p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+  return MT_OK;
+}
+
 // cuBLAS thinks in columns: our row-major c is its c^T = b^T a^T.
 mt_status make_descriptors(const key &q, plan *p, types t) {
   const cublasOperation_t first = q.transposed_b ? CUBLAS_OP_T : CUBLAS_OP_N;
   const cublasOperation_t second = q.transposed_a ? CUBLAS_OP_T : CUBLAS_OP_N;
-  const cublasLtEpilogue_t after =
-      q.bias ? CUBLASLT_EPILOGUE_BIAS : CUBLASLT_EPILOGUE_DEFAULT;
   BLAS_TRY(lt.cublasLtMatmulDescCreate(&p->desc, t.compute, t.scale));
   BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA,
                                              &first, sizeof first));
   BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB,
                                              &second, sizeof second));
-  BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
-                                             &after, sizeof after));
+  if (const mt_status status = set_epilogue(q, p)) return status;
   if (const mt_status s =
           make_layout(&p->b, t.data, q.transposed_b ? q.k : q.n,
                       q.transposed_b ? q.n : q.k, q.ldb, q.count, q.next_b))
@@ -181,43 +199,87 @@ bool is_capturing(cudaStream_t stream) {
 }
 
 // ---- which algorithm --------------------------------------------------------------------
-mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product &work,
-                           plan *p, void *workspace, cudaStream_t stream) {
+// The heuristic's candidates, the likeliest first; how many.
+int find_candidates(cublasLtHandle_t handle, const key &q, const plan &p, size_t room,
+                    cublasLtMatmulHeuristicResult_t *found) {
   cublasLtMatmulPreference_t wish = nullptr;
-  cublasLtMatmulHeuristicResult_t found[max_candidates];
-  const size_t room = blas_workspace;
   const uint32_t align_a = uint32_t(q.align_a), align_b = uint32_t(q.align_b),
                  align_c = uint32_t(q.align_c);
   int n = 0;
-  BLAS_TRY(lt.cublasLtMatmulPreferenceCreate(&wish));
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, &align_b, sizeof align_b);
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &align_a, sizeof align_a);
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, &align_c, sizeof align_c);
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, &align_c, sizeof align_c);
+  if (lt.cublasLtMatmulPreferenceCreate(&wish) != CUBLAS_STATUS_SUCCESS) return 0;
+  const auto set = [&](cublasLtMatmulPreferenceAttributes_t what, const auto &value) {
+    lt.cublasLtMatmulPreferenceSetAttribute(wish, what, &value, sizeof value);
+  };
+  set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, room);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, align_b);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, align_a);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, align_c);
+  set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, align_c);
   // Parts of a sum are added up in float32 at least, also where the result is shorter.
   const bool half = MT_HALF_MASK >> q.dtype & 1u;
   const uint32_t reduction =
       CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
       (half ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_INPLACE);
-  lt.cublasLtMatmulPreferenceSetAttribute(
-      wish, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction, sizeof reduction);
+  set(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, reduction);
   const cublasStatus_t status = lt.cublasLtMatmulAlgoGetHeuristic(
-      handle, p->desc, p->b, p->a, p->c, p->c, wish, max_candidates, found, &n);
+      handle, p.desc, p.b, p.a, p.c, p.c, wish, max_candidates, found, &n);
   lt.cublasLtMatmulPreferenceDestroy(wish);
-  if (status != CUBLAS_STATUS_SUCCESS || n == 0)
+  return status == CUBLAS_STATUS_SUCCESS ? n : 0;
+}
+
+constexpr size_t nan_room = size_t(1) << 20; // bytes, at the end of the workspace
+
+bool is_nan(const void *x, mt_dtype d) {
+  uint32_t bits = 0;
+  memcpy(&bits, x, size_t(dtype_size(d)));
+  const uint32_t infinity = d == MT_F32 ? 0x7f800000 : d == MT_F16 ? 0x7c00 : 0x7f80;
+  return (bits & (d == MT_F32 ? 0x7fffffff : 0x7fff)) > infinity;
+}
+
+// Does this candidate's relu leave a NaN as it is? Not all do. It is run with a bias of
+// NaNs; c is overwritten.
+bool keeps_nan(cublasLtHandle_t handle, const plan &p, const cublasLtMatmulAlgo_t *algo,
+               const product &q, void *workspace, cudaStream_t stream) {
+  char *const nans = static_cast<char *>(workspace) + blas_workspace - nan_room;
+  const size_t size = size_t(dtype_size(q.dtype)), last = size_t(q.m * q.n) - 1;
+  char seen[2][8] = {};
+  if (cudaMemsetAsync(nans, 0xff, size_t(q.n) * size, stream) != cudaSuccess ||
+      set_bias(p, nans) != MT_OK ||
+      run_plan(handle, p, algo, q, workspace, blas_workspace - nan_room, stream) !=
+          MT_OK)
+    return false;
+  const char *c = static_cast<const char *>(q.c);
+  cudaMemcpyAsync(seen[0], c, size, cudaMemcpyDefault, stream);
+  cudaMemcpyAsync(seen[1], c + last * size, size, cudaMemcpyDefault, stream);
+  return cudaStreamSynchronize(stream) == cudaSuccess && is_nan(seen[0], q.dtype) &&
+         is_nan(seen[1], q.dtype);
+}
+
+mt_status choose_algorithm(cublasLtHandle_t handle, const key &q, const product &work,
+                           plan *p, void *workspace, cudaStream_t stream) {
+  cublasLtMatmulHeuristicResult_t found[max_candidates];
+  size_t room = blas_workspace;
+  int n = 0;
+  if (p->relu) {
+    room -= nan_room;
+    const int all = find_candidates(handle, q, *p, room, found);
+    for (int i = 0; i < all && size_t(work.n) * 8 <= nan_room; i++)
+      if (keeps_nan(handle, *p, &found[i].algo, work, workspace, stream))
+        found[n++] = found[i];
+    p->relu = n > 0;
+    if (const mt_status status = set_bias(*p, work.bias)) return status;
+    if (!p->relu)
+      if (const mt_status status = set_epilogue(q, p)) return status;
+  }
+  if (n == 0) n = find_candidates(handle, q, *p, room, found);
+  if (n == 0)
     return cuda_fail_text(MT_EUNSUPPORTED,
                           "cuBLASLt has no algorithm for this product");
   int best = 0;
   if (n > 1 && !q.deterministic && !work.accumulate && !is_capturing(stream))
     best = std::max(0, fastest(stream, n, [&](int i) {
-                      return run_plan(handle, *p, &found[i].algo, work, workspace,
-                                      blas_workspace, stream) == MT_OK;
+                      return run_plan(handle, *p, &found[i].algo, work, workspace, room,
+                                      stream) == MT_OK;
                     }));
   p->algo = found[best].algo;
   p->workspace = found[best].workspaceSize;
@@ -237,13 +299,6 @@ void destroy(plan *p) {
     if (layout) lt.cublasLtMatrixLayoutDestroy(layout);
 }
 
-mt_status set_bias(const plan &p, const product &q) {
-  if (q.bias)
-    BLAS_TRY(lt.cublasLtMatmulDescSetAttribute(
-        p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &q.bias, sizeof q.bias));
-  return MT_OK;
-}
-
 key key_of(const mt_call *call, const product &w) {
   key q;
   memset(&q, 0, sizeof q);
@@ -257,7 +312,8 @@ key key_of(const mt_call *call, const product &w) {
   q.ldc = std::max(q.ldc, w.n);
   if (w.count > 1) q.next_a = w.next_a, q.next_b = w.next_b, q.next_c = w.next_c;
   q.dtype = w.dtype, q.compute = types_of(w.dtype, call->precision).compute;
-  q.bias = w.bias != nullptr, q.device = call->device;
+  q.epilogue = (w.bias ? WITH_BIAS : 0) | (w.after == activation::relu ? WITH_RELU : 0);
+  q.device = call->device;
   q.align_a = alignment(w.a), q.align_b = alignment(w.b), q.align_c = alignment(w.c);
   q.deterministic = call->deterministic;
   return q;
@@ -278,13 +334,26 @@ mt_status make_plan(const mt_call *call, const key &q, const product &w,
                     void *workspace) {
   auto &state = device_state[q.device];
   plan p;
+  p.relu = q.epilogue & WITH_RELU && !is_capturing(stream_of(call));
   mt_status status = make_descriptors(q, &p, types_of(w.dtype, call->precision));
-  if (status == MT_OK) status = set_bias(p, w);
+  if (status == MT_OK) status = set_bias(p, w.bias);
   if (status == MT_OK)
     status = choose_algorithm(state.handle, q, w, &p, workspace, stream_of(call));
   if (status != MT_OK) return destroy(&p), status;
   state.plans.emplace(q, p);
   return MT_OK;
+}
+
+// c = relu(c), where no epilogue did it.
+mt_status relu_after(const mt_call *call, const product &w) {
+  mt_view c{};
+  c.data = static_cast<char *>(w.c), c.dtype = w.dtype, c.ndim = 1;
+  c.shape[0] = w.m * w.n, c.stride[0] = 1;
+  const mt_view *const in[1] = {&c};
+  mt_view *const out[1] = {&c};
+  mt_call next = *call;
+  next.op = MT_OP_relu, next.nin = next.nout = 1, next.in = in, next.out = out;
+  return cuda_elementwise(MT_OP_relu)->run(&next);
 }
 
 } // namespace
@@ -310,8 +379,10 @@ mt_status run_product(const mt_call *call, const product &w, void *workspace) {
     if (const mt_status status = make_plan(call, q, w, workspace)) return status;
     p = find_plan(q);
   }
-  if (const mt_status status = set_bias(*p, w)) return status;
+  if (const mt_status status = set_bias(*p, w.bias)) return status;
   if (!w.bias) hold.unlock();
-  return run_plan(state.handle, *p, &p->algo, w, workspace, p->workspace,
-                  stream_of(call));
+  const mt_status status =
+      run_plan(state.handle, *p, &p->algo, w, workspace, p->workspace, stream_of(call));
+  const bool left = w.after == activation::relu && !p->relu;
+  return status == MT_OK && left ? relu_after(call, w) : status;
 }

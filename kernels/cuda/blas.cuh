@@ -16,10 +16,9 @@ struct product {
   int64_t ars, acs, brs, bcs, crs;
   int64_t next_a, next_b, next_c; // from one product to the next
   const void *bias;               // n elements, or NULL
-  bool accumulate; // c += the product; if that makes the plan, nothing is timed
-  // In small products only:
-  activation after; // of the sum
-  void *row_sums;   // [out] the sum of each row of a: m elements, or NULL
+  bool accumulate;  // c += the product; if that makes the plan, nothing is timed
+  activation after; // of the sum; gelu in small products, relu where takes_relu
+  void *row_sums;   // [out] in small products: the sums of a's rows (m), or NULL
 };
 
 // Bytes, what NVIDIA advises for Hopper. A plan may need less once it is chosen.
@@ -34,6 +33,10 @@ mt_status run_product(const mt_call *call, const product &p, void *workspace);
 // Is a call of cuBLASLt longer than the product? Then run_small_product does it, in one
 // launch and exactly in the dtype (float32 for halves); of a and b it takes any strides.
 bool is_small_product(const product &p);
+inline bool takes_relu(const product &p) {
+  return is_small_product(p) ||
+         (p.bias && p.dtype != MT_F64 && p.count == 1 && p.crs == p.n);
+}
 mt_status run_small_product(const mt_call *call, const product &p);
 
 #endif

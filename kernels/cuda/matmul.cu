@@ -200,12 +200,11 @@ struct finish {
   activation after;
 };
 
-// Have p do what it can. cuBLASLt has no bias in float64; its gelu is another one, and of
-// its relu nothing says that it keeps a NaN.
+// Have p do what it can. cuBLASLt has no bias in float64, and its gelu is another one.
 void join(product *p, const finish &f) {
   const bool small = is_small_product(*p);
   if (f.bias && (small || p->dtype != MT_F64)) p->bias = f.bias->data;
-  if (small) p->after = f.after;
+  if (small || (f.after == activation::relu && takes_relu(*p))) p->after = f.after;
 }
 
 mt_status multiply(const mt_call *call, const mt_view &a, const mt_view &b,

@@ -106,5 +106,24 @@ for _, device in ipairs(devices.list) do
         end
       end
     end)
+
+    -- the last size is a library's work on a GPU, activation included where it can
+    it("linear's relu gives 0 below 0, and keeps NaN and infinity", function()
+      mt.manual_seed(7)
+      for _, size in ipairs { { 3, 5, 4 }, { 70, 33, 20 }, { 500, 300, 200 } } do
+        local m, k, n = table.unpack(size)
+        local x, w, b = whole(m, k), whole(n, k), whole(n)
+        x[2], b[n] = 0 / 0, math.huge
+        local z = product_of(x, w:t()) + b
+        for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+          local function there(t) return t:to(dtype):to(device) end
+          local y = mt.linear(there(x), there(w), there(b), "relu"):cpu()
+          assert.equal(n, y[2]:isnan():sum():item())
+          assert.is_true(y[1]:equal(z[1]:to(dtype):relu()), dtype)
+          assert.is_true(y[{ { 3, m } }]:equal(z[{ { 3, m } }]:to(dtype):relu()), dtype)
+          assert.equal(math.huge, y[1][n]:item())
+        end
+      end
+    end)
   end)
 end
