@@ -197,6 +197,18 @@ template <class S, int V> bool fits_registers(int64_t n, bool whole) {
 template <class S, int V> row_shape rows_held(int64_t rows, int64_t n) {
   return rows_of_blocks(rows, n, held_elements<compute_t<S>, V>);
 }
+// launch(V, shape) of a kernel that holds rows in registers; false: they do not fit.
+template <class S, class F>
+bool held_in_registers(int64_t rows, int64_t n, bool whole, F launch) {
+  constexpr int V = 16 / int(sizeof(S));
+  if (fits_registers<S, V>(n, whole))
+    launch(std::integral_constant<int, V>{}, rows_held<S, V>(rows, n));
+  else if (fits_registers<S, 1>(n, whole))
+    launch(std::integral_constant<int, 1>{}, rows_held<S, 1>(rows, n));
+  else
+    return false;
+  return true;
+}
 inline unsigned blocks_of(int64_t rows) { // a row each
   return unsigned(rows < INT32_MAX ? rows : INT32_MAX);
 }

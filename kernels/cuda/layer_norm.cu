@@ -83,9 +83,7 @@ __global__ void __launch_bounds__(512)
     norm_registers_kernel(S *y, const S *x, affine<S> f, int64_t rows, int n,
                           compute_t<S> epsilon) {
   using T = compute_t<S>;
-  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = row < rows;
+  each_row(rows, [&](int64_t row, bool here) {
     register_row<S, V> held;
     held.load(x + (here ? row : 0) * n, n, T(0));
     const moments<T> m = held_moments(held, n, epsilon);
@@ -93,7 +91,7 @@ __global__ void __launch_bounds__(512)
     if (f.w) held.with(f.w, n, [](T v, T w) { return v * w; });
     if (f.b) held.with(f.b, n, [](T v, T b) { return v + b; });
     if (here) held.store(y + row * n, n);
-  }
+  });
 }
 
 template <class S>
@@ -177,7 +175,6 @@ mt_status run_forward(const mt_call *call) {
   return with_float(x->dtype, [&](auto t) {
     using S = typename decltype(t)::type;
     using T = compute_t<S>;
-    constexpr int V = 16 / int(sizeof(S));
     S *y = data_of<S>(call->out[0]);
     const S *from = data_of<const S>(x);
     const affine<S> f = {data_of<const S>(call->in[1]), data_of<const S>(call->in[2])};
@@ -193,15 +190,10 @@ mt_status run_forward(const mt_call *call) {
     if (h.threads)
       norm_shared_kernel<S>
           <<<h.grid, h.threads, h.bytes, stream>>>(y, from, f, s.rows, s.n, epsilon);
-    else if (fits_registers<S, V>(s.n, whole)) {
-      const row_shape r = rows_held<S, V>(s.rows, s.n);
-      norm_registers_kernel<S, V>
-          <<<r.grid, r.block, 0, stream>>>(y, from, f, s.rows, int(s.n), epsilon);
-    } else if (fits_registers<S, 1>(s.n, whole)) {
-      const row_shape r = rows_held<S, 1>(s.rows, s.n);
-      norm_registers_kernel<S, 1>
-          <<<r.grid, r.block, 0, stream>>>(y, from, f, s.rows, int(s.n), epsilon);
-    } else
+    else if (!held_in_registers<S>(s.rows, s.n, whole, [&](auto v, row_shape r) {
+               norm_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
+                   y, from, f, s.rows, int(s.n), epsilon);
+             }))
       norm_walked_kernel<S>
           <<<blocks_of(s.rows), 512, 0, stream>>>(y, from, f, s.rows, s.n, epsilon);
     return launched();
@@ -217,16 +209,14 @@ __global__ void __launch_bounds__(512)
                                    const S *dy, affine<S> f, int64_t rows, int n,
                                    compute_t<S> epsilon) {
   using T = compute_t<S>;
-  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = row < rows;
+  each_row(rows, [&](int64_t row, bool here) {
     const int64_t at = (here ? row : 0) * n;
     register_row<S, V> h, v;
     h.load(x + at, n, T(0));
     v.load(dy + at, n, T(0));
     const moments<T> m = held_moments(h, n, epsilon);
     if (here && kept && threadIdx.x == 0) kept[row] = m;
-    if (!dx) continue;
+    if (!dx) return;
     T sum = 0, product = 0;
     if (f.w) v.with(f.w, n, [](T g, T w) { return g * w; }); // beyond n: 0, or NaN
     h.each([&](T u) { return m.normal(u); });
@@ -242,7 +232,7 @@ __global__ void __launch_bounds__(512)
       for (int j = 0; j < V; j++)
         v.at[k][j] = m.scale * (v.at[k][j] - sum - h.at[k][j] * product);
     if (here) v.store(dx + at, n);
-  }
+  });
 }
 
 template <class S>
@@ -369,15 +359,10 @@ mt_status run_backward(const mt_call *call) {
     const bool whole =
         whole_pieces(s.n, x->dtype, dx, from) && aligned16(dy) && aligned16(f.w);
     if (s.rows > 0) {
-      if (fits_registers<S, V>(s.n, whole)) {
-        const row_shape r = rows_held<S, V>(s.rows, s.n);
-        norm_backward_registers_kernel<S, V><<<r.grid, r.block, 0, stream>>>(
-            dx, kept, from, dy, f, s.rows, int(s.n), epsilon);
-      } else if (fits_registers<S, 1>(s.n, whole)) {
-        const row_shape r = rows_held<S, 1>(s.rows, s.n);
-        norm_backward_registers_kernel<S, 1><<<r.grid, r.block, 0, stream>>>(
-            dx, kept, from, dy, f, s.rows, int(s.n), epsilon);
-      } else
+      if (!held_in_registers<S>(s.rows, s.n, whole, [&](auto v, row_shape r) {
+            norm_backward_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
+                dx, kept, from, dy, f, s.rows, int(s.n), epsilon);
+          }))
         norm_backward_walked_kernel<S><<<blocks_of(s.rows), 512, 0, stream>>>(
             dx, kept, from, dy, f, s.rows, s.n, epsilon);
       if (const mt_status status = launched()) return status;

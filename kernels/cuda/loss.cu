@@ -46,13 +46,11 @@ __global__ void __launch_bounds__(512)
     loss_kernel(const S *x, positions labels, loss_shape s, double *each, S *y) {
   using T = compute_t<S>;
   const int64_t n = s.outer * s.inner;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; i - threadIdx.y < n;
-       i += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = i < n;
+  each_row(n, [&](int64_t i, bool here) {
     const S *from = x + origin(s, here ? i : 0);
     maximum_sum<T> m = {T(0), T(1)};
     if (s.entropy) m = sample_sum(from, s, here);
-    if (!here || threadIdx.x != 0) continue;
+    if (!here || threadIdx.x != 0) return;
     const int64_t label = position_at(labels, i);
     double value = 0;
     if (label >= 0) {
@@ -65,7 +63,7 @@ __global__ void __launch_bounds__(512)
       y[i] = store_as<S>(float(value));
     else
       y[i] = S(value);
-  }
+  });
 }
 
 // One block adds all of them, in an order that depends on n alone.
@@ -126,13 +124,11 @@ __global__ void __launch_bounds__(512)
                          loss_shape s) {
   using T = compute_t<S>;
   const int64_t n = s.outer * s.inner;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; i - threadIdx.y < n;
-       i += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = i < n;
+  each_row(n, [&](int64_t i, bool here) {
     const int64_t at = origin(s, here ? i : 0);
     maximum_sum<T> m = {T(0), T(1)};
     if (s.entropy) m = sample_sum(x + at, s, here);
-    if (!here) continue;
+    if (!here) return;
     const int64_t label = position_at(labels, i);
     const T g = returned(dy, s, i, label), scale = T(1) / m.sum;
     for (int64_t c = threadIdx.x; c < s.classes; c += blockDim.x) {
@@ -140,7 +136,7 @@ __global__ void __launch_bounds__(512)
       if (s.entropy) p = exp(load_as<T>(x[at + c * s.inner]) - m.largest) * scale;
       dx[at + c * s.inner] = store_as<S>(c == label ? g * (p - T(1)) : g * p);
     }
-  }
+  });
 }
 
 // Many classes side by side: the logits are read once.

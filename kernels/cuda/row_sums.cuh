@@ -105,6 +105,14 @@ struct row_shape {
   unsigned grid;
 };
 
+// f(row, here) for the rows of this block, as rows_of_blocks has shaped it. All threads take
+// part to the end, where some have no row: here = false.
+template <class F> __device__ inline void each_row(int64_t rows, F f) {
+  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
+       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y)
+    f(row, row < rows);
+}
+
 // Threads for rows of n elements, a power of 2, `per` a thread where that many exist.
 inline row_shape rows_of_blocks(int64_t rows, int64_t n, int per) {
   unsigned threads = 512;

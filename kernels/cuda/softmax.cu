@@ -36,9 +36,7 @@ template <class S, int V>
 __global__ void __launch_bounds__(512)
     softmax_registers_kernel(S *y, const S *x, int64_t rows, int n, bool logarithm) {
   using T = compute_t<S>;
-  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = row < rows;
+  each_row(rows, [&](int64_t row, bool here) {
     register_row<S, V> held;
     T largest = -T(INFINITY), sum = 0;
     held.load(x + (here ? row : 0) * n, n, -T(INFINITY));
@@ -65,7 +63,7 @@ __global__ void __launch_bounds__(512)
       held.each([&](T e) { return e * scale; });
     }
     if (here) held.store(y + row * n, n);
-  }
+  });
 }
 
 template <class S>
@@ -148,9 +146,7 @@ __global__ void __launch_bounds__(512)
     softmax_backward_registers_kernel(S *dx, const S *y, const S *dy, int64_t rows,
                                       int n, bool logarithm) {
   using T = compute_t<S>;
-  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y;
-       row - threadIdx.y < rows; row += int64_t(gridDim.x) * blockDim.y) {
-    const bool here = row < rows;
+  each_row(rows, [&](int64_t row, bool here) {
     const int64_t at = (here ? row : 0) * n;
     register_row<S, V> a, b;
     T sum = 0;
@@ -169,7 +165,7 @@ __global__ void __launch_bounds__(512)
         a.at[k][j] = logarithm ? b.at[k][j] - exp(a.at[k][j]) * sum
                                : a.at[k][j] * (b.at[k][j] - sum);
     if (here) a.store(dx + at, n);
-  }
+  });
 }
 
 template <class S>
@@ -223,7 +219,6 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
               y, from, s, Logarithm);
       return launched();
     }
-    constexpr int V = 16 / int(sizeof(S));
     const bool whole = whole_pieces(s.n, x->dtype, y, from);
     held_shape h = {};
     if (whole && is_long<S>(s.n)) {
@@ -234,15 +229,10 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
     if (h.threads)
       softmax_shared_kernel<S>
           <<<h.grid, h.threads, h.bytes, stream>>>(y, from, s.outer, s.n, Logarithm);
-    else if (fits_registers<S, V>(s.n, whole)) {
-      const row_shape r = rows_held<S, V>(s.outer, s.n);
-      softmax_registers_kernel<S, V>
-          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
-    } else if (fits_registers<S, 1>(s.n, whole)) {
-      const row_shape r = rows_held<S, 1>(s.outer, s.n);
-      softmax_registers_kernel<S, 1>
-          <<<r.grid, r.block, 0, stream>>>(y, from, s.outer, int(s.n), Logarithm);
-    } else
+    else if (!held_in_registers<S>(s.outer, s.n, whole, [&](auto v, row_shape r) {
+               softmax_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
+                   y, from, s.outer, int(s.n), Logarithm);
+             }))
       softmax_online_kernel<S>
           <<<blocks_of(s.outer), 512, 0, stream>>>(y, from, s.outer, s.n, Logarithm);
     return launched();
@@ -264,17 +254,11 @@ template <bool Logarithm> mt_status run_backward(const mt_call *call) {
           <<<blocks_for(s.outer * s.inner, 256, call->device), 256, 0, stream>>>(
               dx, a, b, s, Logarithm);
     else {
-      constexpr int V = 16 / int(sizeof(S));
       const bool whole = whole_pieces(s.n, y->dtype, dx, a) && aligned16(b);
-      if (fits_registers<S, V>(s.n, whole)) {
-        const row_shape r = rows_held<S, V>(s.outer, s.n);
-        softmax_backward_registers_kernel<S, V>
-            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
-      } else if (fits_registers<S, 1>(s.n, whole)) {
-        const row_shape r = rows_held<S, 1>(s.outer, s.n);
-        softmax_backward_registers_kernel<S, 1>
-            <<<r.grid, r.block, 0, stream>>>(dx, a, b, s.outer, int(s.n), Logarithm);
-      } else
+      if (!held_in_registers<S>(s.outer, s.n, whole, [&](auto v, row_shape r) {
+            softmax_backward_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
+                dx, a, b, s.outer, int(s.n), Logarithm);
+          }))
         softmax_backward_rows_kernel<S>
             <<<blocks_of(s.outer), 512, 0, stream>>>(dx, a, b, s.outer, s.n, Logarithm);
     }
