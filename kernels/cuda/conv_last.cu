@@ -12,60 +12,60 @@ __device__ inline uint32_t chunk_at(int row, int chunk) {
 }
 
 // Where a thread's chunks of the next tile come from: a column of chunks in every 32nd row.
+// Little is left to do for each chunk, since all that must fit between two products.
 template <class S, int BM, int BN> struct last_loader {
   static constexpr int V = 16 / int(sizeof(S)), step = threads / chunks;
-  const S *image, *filters; // of the group
-  place pixel[BM / step];
-  int filter[BN / step]; // offset; -1: none
-  int channel, channels, x, y, width, height;
+  const S *image, *filters;                         // of the group
+  int pixel[BM / step], y[BM / step], x[BM / step]; // offset and place in the image
+  int filter[BN / step];                            // offset; -1: none
+  int channel, channels, tap_x, tap_y;              // of the next chunk
+  int dy, dx, in_image, in_filter;                  // what that adds
+  uint32_t at;                                      // its place in a tile
 
   __device__ last_loader(const gemm &g, const work &w, const S *pa, const S *pb)
-      : image(pb + w.group * g.b_group), filters(pa + w.group * g.a_group), x(0), y(0),
-        width(int(g.along_k.width.d)), height(int(g.along_k.height.d)) {
+      : image(pb + w.group * g.b_group), filters(pa + w.group * g.a_group), channel(0),
+        tap_x(0), tap_y(0) {
     const int row = int(threadIdx.x) / chunks;
-    channels = g.k / (width * height);
-    channel = 0;
-    advance(int(threadIdx.x) % chunks);
+    channels = g.k / int(g.along_k.width.d * g.along_k.height.d);
+    at = chunk_at(row, int(threadIdx.x) % chunks);
 #pragma unroll
-    for (int i = 0; i < BM / step; i++)
-      pixel[i] = place_of(g.along_n, w.n0 + row + i * step, g.n);
+    for (int i = 0; i < BM / step; i++) {
+      const place p = place_of(g.along_n, w.n0 + row + i * step, g.n);
+      y[i] = p.y, x[i] = p.x;
+      pixel[i] = p.y == nowhere ? 0 : p.offset + p.y * g.row + p.x * g.column;
+    }
 #pragma unroll
     for (int i = 0; i < BN / step; i++) {
       const int m = w.m0 + row + i * step;
       filter[i] = m < g.m ? m * g.a_m : -1;
     }
+    advance(g, int(threadIdx.x) % chunks);
   }
-  __device__ void advance(int by) { // chunks
+  __device__ void advance(const gemm &g, int by) { // chunks
+    const int width = int(g.along_k.width.d), height = int(g.along_k.height.d);
     channel += by * V;
-    while (channel >= channels) {
+    while (channel >= channels && tap_y < height) {
       channel -= channels;
-      if (++x == width) x = 0, y++;
-      if (y >= height) break; // there is nothing more
+      if (++tap_x == width) tap_x = 0, tap_y++;
     }
+    dy = tap_y * g.along_k.my, dx = tap_x * g.along_k.mx;
+    in_image = channel + dy * g.row + dx * g.column;
+    in_filter = channel + tap_y * g.along_k.ty + tap_x * g.along_k.tx;
+    if (tap_y >= height) dy = nowhere; // the sum ends: zeros
   }
 #if HAS_ASYNC
   __device__ void fetch(const gemm &g, uint32_t a, uint32_t b) {
-    const bool there = y < height && channels > 0;
-    const int row = int(threadIdx.x) / chunks;
-    const uint32_t at = chunk_at(row, int(threadIdx.x) % chunks);
-    const int dy = y * g.along_k.my, dx = x * g.along_k.mx;
-    const S *from = image + channel + dy * g.row + dx * g.column;
 #pragma unroll
-    for (int i = 0; i < BM / step; i++) {
-      const place &p = pixel[i];
-      const bool inside = there && uint32_t(p.y + dy) < uint32_t(g.rows) &&
-                          uint32_t(p.x + dx) < uint32_t(g.columns);
-      const int64_t offset = p.offset + p.y * g.row + p.x * g.column;
-      copy_chunk(a + at + i * step * row_bytes, inside ? from + offset : image, inside);
-    }
-    from = filters + channel + y * g.along_k.ty + x * g.along_k.tx;
+    for (int i = 0; i < BM / step; i++) // outside nothing is read, wherever that is
+      copy_chunk(a + at + i * step * row_bytes, image + uint32_t(pixel[i] + in_image),
+                 uint32_t(y[i] + dy) < uint32_t(g.rows) &&
+                     uint32_t(x[i] + dx) < uint32_t(g.columns));
 #pragma unroll
-    for (int i = 0; i < BN / step; i++) {
-      const bool inside = there && filter[i] >= 0;
-      copy_chunk(b + at + i * step * row_bytes, inside ? from + filter[i] : filters,
-                 inside);
-    }
-    advance(chunks);
+    for (int i = 0; i < BN / step; i++)
+      copy_chunk(b + at + i * step * row_bytes,
+                 filters + uint32_t(filter[i] + in_filter),
+                 filter[i] >= 0 && dy != nowhere);
+    advance(g, chunks);
   }
 #endif
 };

@@ -34,7 +34,7 @@ template <class M> constexpr int blocks_of(int columns) {
 __device__ inline uint32_t shared_address(const void *p) {
   return uint32_t(__cvta_generic_to_shared(p));
 }
-// 16 bytes, or zeros.
+// 16 bytes, or zeros: then `from` may be any address.
 __device__ inline void copy_chunk(uint32_t to, const void *from, bool there) {
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
                "r"(there ? 16 : 0)

@@ -56,18 +56,20 @@ __global__ void __launch_bounds__(threads, blocks_of<M>(BN))
     const place p = place_of(g.along_k, k0 + k * depth + row, k1);
     const bool inside = uint32_t(p.y + ky) < uint32_t(g.rows) &&
                         uint32_t(p.x + kx) < uint32_t(g.columns);
-    const int64_t from = p.offset + (p.y + ky) * g.row + (p.x + kx) * g.column;
+    const uint32_t in_dy = uint32_t(p.other);
+    const uint32_t in_x =
+        uint32_t(p.offset + (p.y + ky) * g.row + (p.x + kx) * g.column);
 #pragma unroll
     for (int i = 0; i < PM; i++) { // where x has nothing, dy does not matter
       const bool there = inside && m0 + (column + i * chunks) * V < g.m;
-      copy_chunk(a + panel_at<S>(row, column + i * chunks),
-                 there ? dy + p.other + i * chunks * V : dy, there);
+      copy_chunk(a + panel_at<S>(row, column + i * chunks), dy + in_dy + i * chunks * V,
+                 there);
     }
 #pragma unroll
     for (int i = 0; i < PN; i++) {
       const bool there = inside && c0 + (column + i * chunks) * V < q.channels;
-      copy_chunk(b + panel_at<S>(row, column + i * chunks),
-                 there ? x + from + i * chunks * V : x, there);
+      copy_chunk(b + panel_at<S>(row, column + i * chunks), x + in_x + i * chunks * V,
+                 there);
     }
   };
   float sum[tensor ? MF : TM][tensor ? NF : TN][tensor ? 4 : 1] = {};
