@@ -122,27 +122,32 @@ template <class S> struct shared_row {
       if (next) fetch(g, next);
     }
   }
-  // The same, and h(piece) of each piece of the next row, as `each` does: memory has work
-  // all the while.
-  template <class F, class H>
+  // y = f(piece, position); behind it the row at `next`, if any, begins to arrive, and
+  // h(piece) takes each of its pieces, as `each` does: afterwards, or while others are still
+  // written (Ahead), so that memory has work all the while. That pays where a thread has
+  // many pieces.
+  template <bool Ahead, class F, class H>
   __device__ void replace(S *y, const S *next, F f, H h) const {
+    if constexpr (Ahead) {
 #pragma unroll
-    for (int g = 0; g < stages; g++) {
-      walk(g, [&](int i) { reinterpret_cast<piece *>(y)[i] = f(held[i], i * V); });
-      if (!next) continue;
-      fetch(g, next);
-      if (g < lag) continue;
-      __pipeline_wait_prior(lag);
-      asm volatile("" ::: "memory"); // no read before that
-      walk(g - lag, [&](int i) { h(held[i]); });
+      for (int g = 0; next && g < stages; g++) {
+        walk(g, [&](int i) { reinterpret_cast<piece *>(y)[i] = f(held[i], i * V); });
+        fetch(g, next);
+        if (g >= lag) take<lag>(g - lag, h);
+      }
+      if (next) take<2>(stages - 3, h), take<1>(stages - 2, h), take<0>(stages - 1, h);
     }
-    if (!next) return;
-#pragma unroll
-    for (int g = stages - lag; g < stages; g++) {
-      __pipeline_wait_prior(stages - 1 - g);
-      asm volatile("" ::: "memory");
-      walk(g, [&](int i) { h(held[i]); });
-    }
+    if (Ahead && next) return;
+    replace(y, next, f);
+    if (next) each(h);
+  }
+
+private:
+  // h(piece) of a stage, behind which `Pending` others may still be under way.
+  template <int Pending, class H> __device__ void take(int stage, H h) const {
+    __pipeline_wait_prior(Pending);
+    asm volatile("" ::: "memory"); // no read before that
+    walk(stage, [&](int i) { h(held[i]); });
   }
 };
 
@@ -221,12 +226,14 @@ template <class S> bool is_long(int64_t n) {
 struct held_shape {
   unsigned threads, grid;
   size_t bytes; // of shared memory
+  bool ahead;   // as shared_row::replace wants it
 };
 
-// For a kernel that holds a row of n elements of `size` bytes in a shared_row.
+// For a kernel that holds a row of n elements of `size` bytes in a shared_row: `ahead`, or
+// the plain one.
 template <class K>
-mt_status shared_rows(K kernel, int device, int64_t rows, int64_t n, int64_t size,
-                      held_shape *h /* [out] */) {
+mt_status shared_rows(K plain, K ahead, int device, int64_t rows, int64_t n,
+                      int64_t size, held_shape *h /* [out] */) {
   int most = 0;
   h->threads = 0;
   CUDA_TRY(
@@ -234,10 +241,12 @@ mt_status shared_rows(K kernel, int device, int64_t rows, int64_t n, int64_t siz
   const int64_t bytes = n * size, reserved = 2048; // for sums over the block
   if (bytes + reserved > most) return MT_OK;
   h->bytes = size_t(bytes);
-  CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                most - int(reserved)));
   const int64_t fit = most / (bytes + reserved);
   h->threads = fit >= 4 ? 256 : fit >= 2 ? 512 : 1024;
+  h->ahead = bytes > int64_t(h->threads) * 16 * stages;
+  CUDA_TRY(cudaFuncSetAttribute(h->ahead ? ahead : plain,
+                                cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                most - int(reserved)));
   const int64_t by_threads = 1024 / h->threads; // of 64 registers
   const int64_t blocks =
       int64_t(multiprocessors(device)) * (fit < by_threads ? fit : by_threads);

@@ -183,8 +183,9 @@ mt_status run_forward(const mt_call *call) {
         whole_pieces(s.n, x->dtype, y, from) && aligned16(f.w) && aligned16(f.b);
     held_shape h = {};
     if (whole && is_long<S>(s.n)) {
-      if (const mt_status status = shared_rows(norm_shared_kernel<S>, call->device,
-                                               s.rows, s.n, sizeof(S), &h))
+      if (const mt_status status =
+              shared_rows(norm_shared_kernel<S>, norm_shared_kernel<S>, call->device,
+                          s.rows, s.n, sizeof(S), &h))
         return status;
     }
     if (h.threads)

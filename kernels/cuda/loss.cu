@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(512)
 }
 
 // Many classes side by side: the logits are read once.
-template <class S>
+template <class S, bool Ahead>
 __global__ void __launch_bounds__(1024)
     entropy_backward_shared_kernel(S *dx, const S *x, const S *dy, positions labels,
                                    loss_shape s) {
@@ -159,7 +159,7 @@ __global__ void __launch_bounds__(1024)
     const T g = returned(dy, s, i, label), scale = g / m.sum;
     arrived = none;
     const int chosen = int(label); // -1: none
-    held.replace(
+    held.template replace<Ahead>(
         dx + i * s.classes, next < s.outer ? x + next * s.classes : nullptr,
         [&](const pack<S, V> &p, int c) {
           T v[V];
@@ -195,13 +195,15 @@ template <bool Entropy> mt_status run_backward(const mt_call *call) {
     if (Entropy && s.inner == 1 && s.classes > 1024 &&
         whole_pieces(s.classes, x->dtype, dx, from)) {
       if (const mt_status status =
-              shared_rows(entropy_backward_shared_kernel<S>, call->device, n, s.classes,
-                          sizeof(S), &h))
+              shared_rows(entropy_backward_shared_kernel<S, false>,
+                          entropy_backward_shared_kernel<S, true>, call->device, n,
+                          s.classes, sizeof(S), &h))
         return status;
     }
     if (h.threads) {
-      entropy_backward_shared_kernel<S>
-          <<<h.grid, h.threads, h.bytes, stream_of(call)>>>(dx, from, dy, labels, s);
+      const auto kernel = h.ahead ? entropy_backward_shared_kernel<S, true>
+                                  : entropy_backward_shared_kernel<S, false>;
+      kernel<<<h.grid, h.threads, h.bytes, stream_of(call)>>>(dx, from, dy, labels, s);
       return launched();
     }
     const row_shape r = rows_of_blocks(n, s.classes, 16);

@@ -328,19 +328,23 @@ inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int de
     unsigned threads = 512;
     while (threads > 32 && int64_t(threads) * 8 > s.reduced) threads /= 2;
     c.block = dim3(threads, 512 / threads);
-    if (s.kept < c.block.y) c.block.y = unsigned(s.kept < 1 ? 1 : s.kept);
-    blocks = (s.kept + c.block.y - 1) / c.block.y;
+    blocks = 1;
+    if (s.kept <= c.block.y)
+      c.block.y = unsigned(s.kept < 1 ? 1 : s.kept);
+    else
+      blocks = (s.kept + c.block.y - 1) / c.block.y;
     least = int64_t(threads) * 16;
   }
-  int64_t splits = blocks < busy ? busy / (blocks > 0 ? blocks : 1) : 1;
-  if (splits > s.reduced / least) splits = s.reduced / least;
-  if (splits < 1) splits = 1;
-  if (splits > 1024) splits = 1024;
-  c.per_split = (s.reduced + splits - 1) / splits;
+  c.splits = 1, c.per_split = s.reduced;
+  if (s.reduced >= 2 * least) { // a division is what a small op has no time for
+    int64_t splits = blocks < busy ? busy / (blocks > 0 ? blocks : 1) : 1;
+    splits = std::clamp<int64_t>(std::min(splits, s.reduced / least), 1, 1024);
+    c.per_split = (s.reduced + splits - 1) / splits;
+  }
   c.per_split = (c.per_split + 15) / 16 * 16;       // pieces stay aligned
   if (c.per_split > 1 << 30) c.per_split = 1 << 30; // positions in one fit 32 bits
-  c.splits = int((s.reduced + c.per_split - 1) / c.per_split);
-  if (c.splits < 1) c.splits = 1;
+  if (c.per_split < s.reduced)
+    c.splits = int((s.reduced + c.per_split - 1) / c.per_split);
   c.grid = unsigned(blocks < INT32_MAX ? (blocks > 0 ? blocks : 1) : INT32_MAX);
   return c;
 }
@@ -348,6 +352,7 @@ inline reduce_shape choose_shape(const mt_view *x, const reduce_space &s, int de
 // may_be_rare: launch_reduce may be told so.
 template <class R>
 size_t reduce_scratch(const mt_view *x, uint32_t dims, int device, bool may_be_rare) {
+  if (numel(x) < 128) return 0; // fewer than two splits of 64
   const reduce_space s = make_reduce_space(x, dims);
   if (s.kept == 0 || s.reduced == 0) return 0;
   int splits = choose_shape(x, s, device, false).splits;

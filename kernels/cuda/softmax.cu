@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(512)
   });
 }
 
-template <class S>
+template <class S, bool Ahead>
 __global__ void __launch_bounds__(1024)
     softmax_shared_kernel(S *y, const S *x, int64_t rows, int64_t n, bool logarithm) {
   using T = compute_t<S>;
@@ -82,7 +82,7 @@ __global__ void __launch_bounds__(1024)
     const row_scale<T> f(row_join(arrived), logarithm);
     arrived = none;
     const int64_t next = row + gridDim.x;
-    held.replace(
+    held.template replace<Ahead>(
         y + row * n, next < rows ? x + next * n : nullptr,
         [&](const pack<S, V> &p, int) {
           pack<S, V> q;
@@ -222,17 +222,19 @@ template <bool Logarithm> mt_status run_forward(const mt_call *call) {
     const bool whole = whole_pieces(s.n, x->dtype, y, from);
     held_shape h = {};
     if (whole && is_long<S>(s.n)) {
-      if (const mt_status status = shared_rows(softmax_shared_kernel<S>, call->device,
-                                               s.outer, s.n, sizeof(S), &h))
+      if (const mt_status status = shared_rows(
+              softmax_shared_kernel<S, false>, softmax_shared_kernel<S, true>,
+              call->device, s.outer, s.n, sizeof(S), &h))
         return status;
     }
-    if (h.threads)
-      softmax_shared_kernel<S>
-          <<<h.grid, h.threads, h.bytes, stream>>>(y, from, s.outer, s.n, Logarithm);
-    else if (!held_in_registers<S>(s.outer, s.n, whole, [&](auto v, row_shape r) {
-               softmax_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
-                   y, from, s.outer, int(s.n), Logarithm);
-             }))
+    if (h.threads) {
+      const auto kernel =
+          h.ahead ? softmax_shared_kernel<S, true> : softmax_shared_kernel<S, false>;
+      kernel<<<h.grid, h.threads, h.bytes, stream>>>(y, from, s.outer, s.n, Logarithm);
+    } else if (!held_in_registers<S>(s.outer, s.n, whole, [&](auto v, row_shape r) {
+                 softmax_registers_kernel<S, v><<<r.grid, r.block, 0, stream>>>(
+                     y, from, s.outer, int(s.n), Logarithm);
+               }))
       softmax_online_kernel<S>
           <<<blocks_of(s.outer), 512, 0, stream>>>(y, from, s.outer, s.n, Logarithm);
     return launched();
