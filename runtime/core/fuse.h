@@ -93,6 +93,7 @@ struct mt_fused {
   const mt_fuse_backend *backend;
   mt_fuse_code *code[2];         /* of the CPU: float32, float64 */
   struct mt_fuse_kernel *kernel; /* of GPUs: a list (fuse_gpu.c) */
+  int reread;                    /* mt_fuse_count_reread and 1; 0: not counted yet */
 };
 
 mt_fused *mt_fused_retain(mt_fused *f);

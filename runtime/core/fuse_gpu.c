@@ -205,35 +205,36 @@ static void plan_strided(plan *p) {
 
 /* ---- rows ---- */
 
-/* 4-byte registers for a piece of each input that lies along the row. */
-static int64_t registers_of_piece(const plan *p) {
-  int64_t bytes = 0;
+/* Of the widest input that lies along the row, and at least 4. */
+static int64_t piece_bytes(const plan *p) {
+  size_t widest = 4;
   for (int k = 0; k < p->nin; k++) {
     const int mode = p->v.mode[p->input[k]];
-    if (mode == MT_FUSE_BESIDE || mode == MT_FUSE_APART)
-      bytes += p->v.width * (int64_t)mt_dtype_size(in_view(p, k)->dtype);
+    const size_t size = mt_dtype_size(in_view(p, k)->dtype);
+    if ((mode == MT_FUSE_BESIDE || mode == MT_FUSE_APART) && size > widest)
+      widest = size;
   }
-  return (bytes + 3) / 4;
+  return p->v.width * (int64_t)widest;
 }
 
-/* Short rows are a warp's; longer ones a block's, which holds them in registers; the
-** longest are read anew for each reduction. */
+/* So many threads that each holds some 64 bytes of an input: the rate of a copy for rows
+** of 64 to 8,192 floats. Longer rows are held by 1,024 threads, and the longest are read
+** anew for each reduction, mostly from a cache. */
 static void choose_lanes(plan *p) {
-  const int64_t pieces = p->loops->size[0] / p->v.width;
-  const int64_t each = registers_of_piece(p);
-  for (int lanes = 32; lanes <= 1024; lanes *= 2) {
-    int64_t items = (pieces + lanes - 1) / lanes, power = 1;
-    while (power < items) power *= 2;
-    const int64_t most = lanes == 32 || lanes == 1024 ? 40 : 20;
-    if (power * each > most || power > 32) continue;
-    p->v.lanes = (uint16_t)lanes;
-    p->v.items = (uint8_t)(power > 0 ? power : 1);
-    p->v.blocks = lanes == 32 ? 4 : 1;
-    return;
+  const int64_t pieces = p->loops->size[0] / p->v.width, bytes = piece_bytes(p);
+  const int64_t most = bytes < 64 ? 64 / bytes : 1;
+  int64_t lanes = 8;
+  while (lanes < 1024 && pieces > lanes * most) lanes *= 2;
+  int64_t items = (pieces + lanes - 1) / lanes;
+  if (items > most) {
+    const int64_t held = mt_fuse_count_reread(p->f) * items * bytes;
+    if (held == 0 || held > 128) items = 0, lanes = 512;
+  } else if (items == 0) {
+    items = 1;
   }
-  p->v.lanes = 512;
-  p->v.items = 0;
-  p->v.blocks = 1;
+  p->v.lanes = (uint16_t)lanes;
+  p->v.items = (uint8_t)items;
+  p->v.blocks = lanes <= 32 ? (uint16_t)(128 / lanes) : 1;
 }
 
 static mt_status plan_rows(plan *p) {
@@ -296,7 +297,7 @@ static mt_status find_kernel(const plan *p, const mt_toolchain *tc,
     return status;
   }
   made->device = p->call->device;
-  made->variant = p->v;
+  memcpy(&made->variant, &p->v, sizeof p->v);
   made->next = p->f->kernel;
   p->f->kernel = made;
   *function = made->function;

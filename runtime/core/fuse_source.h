@@ -18,15 +18,16 @@ typedef enum mt_fuse_mode {
   MT_FUSE_HOST    /* a number that comes with the launch */
 } mt_fuse_mode;
 
-/* All that the text depends on beside the program. No padding: compared as bytes. */
+/* All that the text depends on beside the program. Zeroed before it is filled, and
+** compared as bytes. */
 typedef struct mt_fuse_variant {
-  uint8_t layout, compute;
-  uint8_t width;  /* elements of a piece */
-  uint8_t ndim;   /* STRIDED: of the loops; ROWS: of those around the row */
-  uint8_t wide;   /* STRIDED: 64-bit indices */
-  uint8_t items;  /* ROWS: pieces of a row that a thread holds; 0: it reads them anew */
-  uint16_t lanes; /* ROWS: threads of a row */
+  uint16_t lanes;  /* ROWS: threads of a row, a power of 2 */
   uint16_t blocks; /* ROWS: rows of a block */
+  uint8_t layout, compute;
+  uint8_t width; /* elements of a piece */
+  uint8_t ndim;  /* STRIDED: of the loops; ROWS: of those around the row */
+  uint8_t wide;  /* STRIDED: 64-bit indices */
+  uint8_t items; /* ROWS: pieces of a row that a thread holds; 0: it reads them anew */
   uint8_t mode[MT_FUSE_MAX_INPUTS], in_dtype[MT_FUSE_MAX_INPUTS];
   uint8_t out_dtype[MT_FUSE_MAX_OUTPUTS];
 } mt_fuse_variant;
@@ -39,6 +40,8 @@ typedef struct mt_fuse_variant {
 **           in_stride[nin][ndim], in_step[nin]: of dim 0 (elements) */
 #define MT_FUSE_KERNEL "fused"
 
+/* How many inputs several levels of reductions read: what a thread holds of a row. */
+int mt_fuse_count_reread(mt_fused *f);
 /* CUDA C++, from malloc; NULL: out of memory. */
 char *mt_fuse_cuda(const mt_fused *f, const mt_fuse_variant *v);
 

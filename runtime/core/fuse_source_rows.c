@@ -7,16 +7,16 @@
 static const char row_folds[] =
     "#define FOLD(name, with)                                            \\\n"
     "  static __device__ T name(T x) {                                   \\\n"
-    "    for (int m = 16; m > 0; m /= 2) {                               \\\n"
+    "    for (int m = LANES > 32 ? 16 : LANES / 2; m > 0; m /= 2) {      \\\n"
     "      const T y = __shfl_xor_sync(~0u, x, m);                       \\\n"
     "      x = with(x, y);                                               \\\n"
     "    }                                                               \\\n"
-    "    if (LANES == 32) return x;                                      \\\n"
+    "    if (LANES <= 32) return x;                                      \\\n"
     "    __shared__ T part[32];                                          \\\n"
     "    __syncthreads();                                                \\\n"
     "    if (threadIdx.x % 32 == 0) part[threadIdx.x / 32] = x;          \\\n"
     "    __syncthreads();                                                \\\n"
-    "    x = part[threadIdx.x % (LANES / 32)];                           \\\n"
+    "    x = part[threadIdx.x % (LANES > 32 ? LANES / 32 : 1)];          \\\n"
     "    for (int m = LANES / 64; m > 0; m /= 2) {                       \\\n"
     "      const T y = __shfl_xor_sync(~0u, x, m);                       \\\n"
     "      x = with(x, y);                                               \\\n"
@@ -164,23 +164,38 @@ static void say_level(const mt_fuse_writer *w, int level) {
   }
 }
 
-/* Which inputs several levels read: they are read once. */
-static void choose_held(const mt_fuse_writer *w) {
-  int *const levels = calloc(MT_FUSE_MAX_INPUTS, sizeof *levels);
+/* Which inputs several levels read, into held. */
+static void find_reread(const mt_fuse_writer *w) {
+  int levels[MT_FUSE_MAX_INPUTS] = {0};
   for (int i = 0; i < w->f->nin; i++) w->held[i] = false;
-  if (!levels || w->v->items == 0) {
-    free(levels);
-    return;
-  }
   for (int level = 0; level < w->f->program.levels; level++) {
     mark_level(w, level);
     for (int i = 0; i < w->f->program.nnodes; i++) {
       const mt_fuse_node *const v = mt_fuse_node_of(w, i);
-      if (v->kind == MT_FUSE_INPUT && w->need[i] && by_element(w, v->index))
+      if (v->kind == MT_FUSE_INPUT && v->space == MT_FUSE_FULL && w->need[i])
         w->held[v->index] = ++levels[v->index] > 1;
     }
   }
-  free(levels);
+}
+
+int mt_fuse_count_reread(mt_fused *f) {
+  if (f->reread > 0) return f->reread - 1;
+  mt_fuse_writer w = {.f = f};
+  w.need = malloc((size_t)f->program.nnodes + MT_FUSE_MAX_INPUTS + 1);
+  if (!w.need) return f->nin; /* then they are read anew */
+  w.held = w.need + f->program.nnodes;
+  find_reread(&w);
+  int count = 0;
+  for (int i = 0; i < f->nin; i++) count += w.held[i];
+  free(w.need);
+  f->reread = count + 1;
+  return count;
+}
+
+static void choose_held(const mt_fuse_writer *w) {
+  find_reread(w);
+  for (int i = 0; i < w->f->nin; i++)
+    w->held[i] = w->held[i] && w->v->items > 0 && by_element(w, i);
 }
 
 /* Where the row's elements begin. */
@@ -248,8 +263,11 @@ void mt_fuse_say_rows(const mt_fuse_writer *w) {
       "    " MT_FUSE_KERNEL "(const __grid_constant__ arguments a) {\n"
       "  constexpr int V = %d;\n"
       "  const int pieces = int(a.length / V);\n"
-      "  for (long long row = (long long)blockIdx.x * blockDim.y + threadIdx.y; row < "
-      "a.rows;\n       row += (long long)gridDim.x * blockDim.y) {\n",
+      "  for (long long first = (long long)blockIdx.x * blockDim.y; first < a.rows;\n"
+      "       first += (long long)gridDim.x * blockDim.y) {\n"
+      "    const long long own = first + threadIdx.y;\n" /* all lanes stay: the last */
+      "    const long long row = own < a.rows ? own : a.rows - 1;\n" /* row is made */
+      ,                                                              /* twice */
       w->v->lanes * w->v->blocks, w->v->width);
   say_offsets(w);
   say_row_inputs(w);
