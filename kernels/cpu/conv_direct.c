@@ -222,7 +222,7 @@ void mt_conv_direct_run(const mt_conv *v, void *scratch, int threads) {
     pack_f64(v, &t, (double *)weight);
   else
     pack_f32(v, &t, (float *)weight);
-#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(t.team)) schedule(static)
   for (int64_t part = 0; part < t.team; part++) {
     const int64_t end = t.tasks * (part + 1) / t.team;
     for (int64_t i = t.tasks * part / t.team; i < end && !mt_stopped(v->call); i++)

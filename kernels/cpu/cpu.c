@@ -202,7 +202,7 @@ void mt_cpu_parallel_run(const mt_call *call, int64_t n, int64_t grain, mt_range
     run_range(call, 0, n, grain, fn, context);
     return;
   }
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(mt_cpu_team(threads))
   {
     const int64_t team = omp_get_num_threads(), t = omp_get_thread_num();
     const int64_t share = n / team, more = n % team;

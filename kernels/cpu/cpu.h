@@ -185,6 +185,10 @@ static inline void mt_space_advance(const mt_space *s, int64_t n, int64_t *coord
 /* ---- threads --------------------------------------------------------------------- */
 #define MT_GRAIN 32768 /* elements of light work that are worth a thread */
 
+/* Gives `threads`, for the clause num_threads of a parallel region that begins now; sees
+** to it that they lie on cores of their own (bind.c). */
+int mt_cpu_team(int threads);
+
 #define MT_PIECE 32 /* grains between two looks at call->interrupt */
 
 /* fn(context, lo, hi) over parts of 0 .. n-1, by at most call->num_threads threads,

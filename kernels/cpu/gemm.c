@@ -97,7 +97,7 @@ static void thin(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
     thin_part(g, isa, 0, g->m, 0, g->n);
     return;
   }
-#pragma omp parallel for num_threads(team) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(team)) schedule(static)
   for (int64_t part = 0; part < team; part++) {
     const int64_t from = count * part / team, to = count * (part + 1) / team;
     if (g->m > 1)
@@ -271,7 +271,7 @@ void mt_gemm_run(const mt_gemm *g, void *scratch, int threads) {
   }
   const plan t = make_plan(g, threads);
   const int64_t count = t.down * t.across;
-#pragma omp parallel for num_threads(count) if (count > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(count)) schedule(static)
   for (int64_t tile = 0; tile < count; tile++)
     run_tile(g, &t, tile, (char *)scratch + tile * (t.bytes_a + t.bytes_b));
 }

@@ -87,7 +87,7 @@ static void run_thin(const mt_gemm *g, const thin *t, float *scratch, int thread
   const int64_t team =
       mt_max(1, mt_min(mt_min(threads, parts),
                        (int64_t)(mt_gemm_work(g) / MT_GEMM_GRAIN_THIN)));
-#pragma omp parallel for num_threads(team) if (team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(team)) schedule(static)
   for (int64_t part = 0; part < team; part++) {
     const int64_t from = parts * part / team * THIN_UNIT;
     const int64_t n = mt_min(parts * (part + 1) / team * THIN_UNIT, t->count) - from;
@@ -176,7 +176,7 @@ void mt_gemm_half_run(const mt_gemm *g, void *scratch, int threads) {
   else if (bias)
     mt_cpu_load_floats(g->dtype, g->n, g->bias.data, g->bias.cs * 2, bias);
   const int64_t count = t.down * t.across;
-#pragma omp parallel for num_threads(count) if (count > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(count)) schedule(static)
   for (int64_t tile = 0; tile < count; tile++)
     run_tile(g, &t, tile, bias, own + tile * (t.words_a + t.words_b + t.words_c));
 }

@@ -119,7 +119,7 @@ static void run_integers(const batch *t, int threads) {
   const mt_gemm *g = &t->one;
   const int64_t rows = t->count * g->m;
   if ((double)rows * (double)g->n * (double)g->k < 65536) threads = 1;
-#pragma omp parallel for num_threads(threads) if (threads > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(threads)) schedule(static)
   for (int64_t r = 0; r < rows; r++) {
     const mt_gemm one = product_at(t, r / g->m);
     if (g->call && mt_stopped(g->call)) continue;
@@ -166,7 +166,7 @@ static mt_status run(const batch *planned, const mt_call *call) {
   }
   const int64_t team = team_of(t, call->num_threads);
   const size_t bytes = mt_gemm_scratch(&t->one, 1);
-#pragma omp parallel for num_threads(team) if (team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(team)) schedule(static)
   for (int64_t part = 0; part < team; part++) {
     const int64_t end = t->count * (part + 1) / team;
     for (int64_t i = t->count * part / team; i < end; i++) {

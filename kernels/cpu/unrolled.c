@@ -108,7 +108,7 @@ void mt_unrolled_run(const mt_unrolled *v, int64_t tasks, mt_unrolled_task fn) {
     for (int64_t i = 0; i < tasks && !mt_stopped(v->call); i++) fn(v, i, v->own);
     return;
   }
-#pragma omp parallel for num_threads(v->team) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(v->team)) schedule(static)
   for (int part = 0; part < v->team; part++) {
     const int64_t end = tasks * (part + 1) / v->team;
     for (int64_t i = tasks * part / v->team; i < end && !mt_stopped(v->call); i++)

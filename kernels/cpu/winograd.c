@@ -261,7 +261,7 @@ void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
       mt_cpu_load_floats(v->dtype, v->groups * v->k, v->bias, 2, floats + numel);
     if (bias) bias = floats + numel;
   }
-#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(t.team)) schedule(static)
   for (int64_t i = 0; i < panels; i++) {
     const int64_t g = i / t.panels, k = i % t.panels * mr;
     t.window->filters(mt_min(mr, v->k - k), mr, v->c, filters + g * v->wg + k * v->wk,
@@ -269,7 +269,7 @@ void mt_winograd_run(const mt_conv *v, void *scratch, int threads) {
                       t.point);
   }
   const int64_t total = t.tiles * v->n * v->groups;
-#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(t.team)) schedule(static)
   for (int64_t part = 0; part < t.team; part++)
     run_range(v, &t, total * part / t.team, total * (part + 1) / t.team, weights, bias,
               own + part * t.own);
@@ -360,7 +360,7 @@ void mt_winograd_gradient_run(const mt_conv *v, void *dw, void *scratch, int thr
   const plan t = plan_gradient(v, threads);
   float *sums = scratch, *own = sums + t.sums;
   const int64_t tasks = t.parts * v->groups * t.splits;
-#pragma omp parallel for num_threads(t.team) if (t.team > 1) schedule(static)
+#pragma omp parallel for num_threads(mt_cpu_team(t.team)) schedule(static)
   for (int64_t part = 0; part < t.team; part++) {
     const int64_t end = tasks * (part + 1) / t.team;
     for (int64_t i = tasks * part / t.team; i < end; i++)

@@ -1,7 +1,10 @@
 /* runtime/bind/memory.c -- memory as Lua sees it: counters, limits, and mt.scope, which
 ** gives back what a function does not return. */
+#include <limits.h>
+
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/cgroup.h"
 
 static const char scopes_key = 0; /* registry: list of the scopes that are open */
 
@@ -244,6 +247,17 @@ static int mt_keep(lua_State *L) {
   return n;
 }
 
+/* bytes, processors = mt._default_limits(root): the memory limit and the most threads
+** that /proc and /sys under root lead to; processors nil: no limit */
+static int default_limits(lua_State *L) {
+  const char *root = luaL_checkstring(L, 1);
+  const int processors = mt_cgroup_processors(root);
+  lua_pushinteger(L, mt_default_memory_limit(root));
+  if (processors == INT_MAX) return 1;
+  lua_pushinteger(L, processors);
+  return 2;
+}
+
 static const luaL_Reg functions[] = {{"memory_stats", mt_memory_stats_table},
                                      {"reset_peak_memory", mt_reset_peak_memory},
                                      {"set_memory_limit", mt_set_memory_limit},
@@ -251,6 +265,7 @@ static const luaL_Reg functions[] = {{"memory_stats", mt_memory_stats_table},
                                      {"scope", mt_scope},
                                      {"keep", mt_keep},
                                      {"_collecting", mtl_collecting},
+                                     {"_default_limits", default_limits},
                                      {NULL, NULL}};
 
 /* stack: module */

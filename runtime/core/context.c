@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/cgroup.h"
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/memory.h"
 #include "runtime/core/plan.h"
@@ -20,15 +21,16 @@ void mt_context_init(mt_context *ctx) {
 
 static int threads; /* 0: not asked yet */
 
-/* OMP_NUM_THREADS, else the cores that this process may run on. */
+/* OMP_NUM_THREADS, else the cores that this process may run on, or as many as its
+** control groups give it the time of. */
 static int default_threads(void) {
   const char *text = getenv("OMP_NUM_THREADS");
   const int asked = text ? atoi(text) : 0;
   if (asked > 0) return asked < 1024 ? asked : 1024;
   cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0)
-    return CPU_COUNT(&set);
-  return 1;
+  if (sched_getaffinity(0, sizeof set, &set) != 0 || CPU_COUNT(&set) < 1) return 1;
+  const int cores = CPU_COUNT(&set), paid = mt_cgroup_processors("");
+  return paid < cores ? paid : cores;
 }
 
 /* After fork() the child has one thread: those of OpenMP are gone, and to ask for them

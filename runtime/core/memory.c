@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "runtime/core/cgroup.h"
 #include "runtime/core/context.h"
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/guard.h"
@@ -44,37 +45,9 @@ static size_t class_bytes(int class) {
   return ((size_t)1 << log2) + ((step + 1) << (log2 - STEPS_LOG2));
 }
 
-static int64_t read_number(const char *path, const char *format, int64_t otherwise) {
-  FILE *f = fopen(path, "r");
-  if (!f) return otherwise;
-  char line[128];
-  long long n;
-  int64_t result = otherwise;
-  while (fgets(line, sizeof line, f))
-    if (sscanf(line, format, &n) == 1) {
-      result = n;
-      break;
-    }
-  fclose(f);
-  return result;
-}
-
-/* 90% of the memory of the machine, or of this process' control group if that is less.
- */
-static int64_t default_limit(void) {
-  int64_t total =
-      read_number("/proc/meminfo", "MemTotal: %lld kB", INT64_MAX >> 11) * 1024;
-  const int64_t v2 = read_number("/sys/fs/cgroup/memory.max", "%lld", total);
-  const int64_t v1 =
-      read_number("/sys/fs/cgroup/memory/memory.limit_in_bytes", "%lld", total);
-  if (v2 > 0 && v2 < total) total = v2;
-  if (v1 > 0 && v1 < total) total = v1;
-  return total / 10 * 9;
-}
-
 /* The lock is held. */
 static int64_t limit(void) {
-  if (cpu.stats.limit_bytes == 0) cpu.stats.limit_bytes = default_limit();
+  if (cpu.stats.limit_bytes == 0) cpu.stats.limit_bytes = mt_default_memory_limit("");
   return cpu.stats.limit_bytes;
 }
 
