@@ -1,6 +1,7 @@
 -- spec/interrupt_spec.lua: Ctrl-C in a long op, in a loop, in backward, in a coroutine:
 -- a Lua error within a second, which a script can catch and go on from.
 
+local devices = require "spec.support.devices"
 local shell = require "spec.support.shell"
 
 -- What takes seconds; `ready()` tells that it begins.
@@ -32,6 +33,34 @@ local WORK = {
     ready()
     for i = 1, 1000 do a:exp_():log_() end]],
   permutation = "ready() for i = 1, 100 do mt.randperm(20000000) end",
+  ["matrix times vector"] = [[
+    local a = mt.ones(3000, 1):expand(3000, 3000):contiguous()
+    a = a:view(1, 3000, 3000):expand(200, 3000, 3000)
+    local x = mt.ones(3000, 1)
+    ready()
+    while true do a:matmul(x) end]],
+  ["one large matrix times a vector"] = [[
+    local a = mt.ones(1):expand(200000, 100000) ready() a:matmul(mt.ones(100000))]],
+  ["one large matrix, turned, times a vector"] = [[
+    local a = mt.ones(1):expand(100000, 200000) ready() a:t():matmul(mt.ones(100000))]],
+  totable = [[
+    local a = mt.ones(30, 1000, 1000) ready() while true do a:totable() end]],
+  ["totable of one large tensor"] = [[
+    local a = mt.ones(20000000) ready() while true do a:totable() end]],
+  ["tensor of one large table"] = [[
+    local t = {}
+    for i = 1, 30000000 do t[i] = i end
+    ready()
+    while true do mt.tensor(t) end]],
+  gunzip = [[
+    local file = os.tmpname()
+    os.execute("head -c 600000000 /dev/zero | gzip -1 > " .. file)
+    local f = io.open(file, "rb")
+    local packed = f:read "a"
+    f:close()
+    os.remove(file)
+    ready()
+    while true do mt._gunzip(packed) end]],
   loop = "ready() while true do end",
   ["loop of small ops"] = [[
     local a = mt.ones(3) ready() while true do a = a * 1 end]],
@@ -58,13 +87,34 @@ local WORK = {
     while true do y:backward { retain_graph = true } end]],
 }
 
+-- Seconds of work for a GPU, and what waits for it.
+if devices.cuda then
+  for name, wait in pairs {
+    ["synchronize of a busy GPU"] = "mt.cuda.synchronize()",
+    ["item from a busy GPU"] = "b:sum():item()",
+    ["copy from a busy GPU"] = "b:cpu()",
+    ["totable from a busy GPU"] = "b[1]:totable()",
+    ["synchronize of an event"] = [[
+      local event = mt.cuda.Event() event:record() event:synchronize()]],
+  } do
+    WORK[name] = [[
+      local a = mt.ones({ 8192, 8192 }, { device = "cuda" })
+      local b
+      for _ = 1, 300 do b = a:matmul(a) end
+      ready()
+    ]] .. wait
+  end
+end
+
 local SCRIPT = [[
   local mt = require "mytensor"
   mt.set_num_threads(2)
   local function ready() io.stderr:write "ready\n" end
   local ok, err = pcall(function() %s end)
   print(ok, (tostring(err):gsub("^.-(interrupted!).*$", "%%1")))
-  print((mt.ones(2) + 1):sum():item(), mt.is_grad_enabled())]]
+  print((mt.ones(2) + 1):sum():item(), mt.is_grad_enabled())
+  -- To close the state is to wait for the GPU.
+  if mt.cuda.is_available() then os.exit(true, false) end]]
 
 -- Run the work, interrupt it a while after it is ready, and measure what follows.
 local function interrupt(work)

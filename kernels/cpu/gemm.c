@@ -88,22 +88,34 @@ static void thin_part(const mt_gemm *g, const mt_gemm_isa *isa, int64_t i0, int6
   if (g->activation != MT_LINEAR) activate(g, m, n, c);
 }
 
+#define THIN_PIECE (1 << 22) /* multiply-adds between two looks at call->interrupt */
+
+/* Rows, or the columns of a single row. */
+static void thin_range(const mt_gemm *g, const mt_gemm_isa *isa, int64_t from,
+                       int64_t to) {
+  const int64_t each = g->m > 1 ? g->n * g->k : g->k;
+  const int64_t piece = (THIN_PIECE / (each + 1) + 64) & -INT64_C(64);
+  for (; from < to && !(g->call && mt_stopped(g->call)); from += piece) {
+    const int64_t end = mt_min(to, from + piece);
+    if (g->m > 1)
+      thin_part(g, isa, from, end, 0, g->n);
+    else
+      thin_part(g, isa, 0, 1, from, end);
+  }
+}
+
 /* Threads share rows, or the columns of a single row. */
 static void thin(const mt_gemm *g, const mt_gemm_isa *isa, int threads) {
   const int64_t count = g->m > 1 ? g->m : g->n;
   const int64_t team =
       mt_min(mt_min(threads, count), (int64_t)(mt_gemm_work(g) / MT_GEMM_GRAIN_THIN));
   if (team <= 1) {
-    thin_part(g, isa, 0, g->m, 0, g->n);
+    thin_range(g, isa, 0, count);
     return;
   }
 #pragma omp parallel for num_threads(mt_cpu_team(team)) schedule(static)
   for (int64_t part = 0; part < team; part++) {
-    const int64_t from = count * part / team, to = count * (part + 1) / team;
-    if (g->m > 1)
-      thin_part(g, isa, from, to, 0, g->n);
-    else
-      thin_part(g, isa, 0, 1, from, to);
+    thin_range(g, isa, count * part / team, count * (part + 1) / team);
   }
 }
 

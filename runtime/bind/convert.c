@@ -250,6 +250,7 @@ static int tensor_item(lua_State *L) {
 ** at p. */
 static const char *push_nested(lua_State *L, const mt_view *v, int d, const char *p) {
   if (d == v->ndim) {
+    if (((uintptr_t)p & 0xffff) == 0) mtl_check_interrupt(L); /* each 64 KiB */
     push_element(L, v->dtype, p);
     return p + mt_dtype_size(v->dtype);
   }

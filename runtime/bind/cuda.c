@@ -108,6 +108,7 @@ static int cuda_synchronize(lua_State *L) {
   const mt_device d = mtl_check_gpu(L, 1, "synchronize");
   mtl_refuse_capture(L, "synchronize");
   const mt_device_api *api = mt_backend_of(d)->device;
+  if (mt_wait(mtl_enter(L), d) != MT_OK) return mtl_raise(L, "synchronize");
   if (api->device_synchronize(d.index) != MT_OK) {
     return luaL_error(L, "mt.cuda.synchronize: %s", api->error_text());
   }

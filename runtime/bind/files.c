@@ -11,6 +11,7 @@
 #include "runtime/bind/state.h"
 
 #define MAX_UNPACKED ((size_t)4 << 30) /* bytes; unless the caller says otherwise */
+#define PIECE        ((size_t)8 << 20) /* bytes unpacked between two looks for Ctrl-C */
 
 /* ---- gzip ---- */
 
@@ -52,16 +53,18 @@ static const char *grow(unpacker *u) {
   return NULL;
 }
 
-/* Unpack one member of a gzip file. Returns NULL or what is wrong. */
-static const char *unpack_member(unpacker *u) {
+/* Unpack one member of a gzip file. Returns NULL or what is wrong. Raises if the script
+** was interrupted. */
+static const char *unpack_member(lua_State *L, unpacker *u) {
   for (;;) {
+    mtl_check_interrupt(L);
     if (u->size == u->capacity) {
       const char *problem = grow(u);
       if (problem != NULL) return problem;
     }
     const size_t room = u->capacity - u->size;
     u->z.next_out = u->out + u->size;
-    u->z.avail_out = room < UINT_MAX ? (uInt)room : UINT_MAX;
+    u->z.avail_out = (uInt)(room < PIECE ? room : PIECE);
     const uInt given = u->z.avail_out;
     const int result = inflate(&u->z, Z_NO_FLUSH);
     u->size += given - u->z.avail_out;
@@ -89,7 +92,7 @@ static size_t size_hint(const unsigned char *p, size_t n) {
   return (hint < most ? hint : most) + 64;
 }
 
-static const char *unpack(unpacker *u, const unsigned char *p, size_t n) {
+static const char *unpack(lua_State *L, unpacker *u, const unsigned char *p, size_t n) {
   if (n > UINT_MAX) return "more than 4 GB of gzip data";
   u->capacity = size_hint(p, n);
   if (u->capacity > u->limit) u->capacity = u->limit;
@@ -100,7 +103,7 @@ static const char *unpack(unpacker *u, const unsigned char *p, size_t n) {
   u->z.next_in = (unsigned char *)(uintptr_t)p;
   u->z.avail_in = (uInt)n;
   do { /* a file may hold several members, and zeros behind them */
-    const char *problem = unpack_member(u);
+    const char *problem = unpack_member(L, u);
     if (problem != NULL) return problem;
     while (u->z.avail_in > 0 && *u->z.next_in == 0) u->z.next_in++, u->z.avail_in--;
     if (u->z.avail_in > 0 && inflateReset(&u->z) != Z_OK) return "bad data";
@@ -111,6 +114,7 @@ static const char *unpack(unpacker *u, const unsigned char *p, size_t n) {
 /* mt._gunzip(data[, limit]) -> the unpacked string, or nil and a message */
 static int gunzip(lua_State *L) {
   size_t n;
+  mtl_enter(L);
   if (lua_type(L, 1) != LUA_TSTRING) {
     return mtl_argerror(L, 1, "_gunzip", "string expected, got %s", mtl_typename(L, 1));
   }
@@ -123,7 +127,7 @@ static int gunzip(lua_State *L) {
   u->kind = &unpacker_kind;
   u->limit = (size_t)limit;
   luaL_setmetatable(L, "mytensor.unpacker");
-  const char *problem = unpack(u, (const unsigned char *)data, n);
+  const char *problem = unpack(L, u, (const unsigned char *)data, n);
   if (problem != NULL) {
     lua_pushnil(L);
     lua_pushstring(L,

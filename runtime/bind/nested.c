@@ -113,6 +113,7 @@ static void store(reader *r, int d) {
     mt_store_f64(r->dtype, r->next, lua_tonumber(L, -1));
   }
   r->next += mt_dtype_size(r->dtype);
+  if (((uintptr_t)r->next & 0xffff) == 0) mtl_check_interrupt(L); /* each 64 KiB */
 }
 
 /* stack: a list of n elements on top. Whatever follows element n in a traversal is an

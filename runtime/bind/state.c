@@ -100,6 +100,10 @@ static int raise_interrupt(lua_State *L) {
   return luaL_error(L, "interrupted!");
 }
 
+void mtl_check_interrupt(lua_State *L) {
+  if (hook_is_new(mtl_state_of(L))) raise_interrupt(L);
+}
+
 void mtl_open_state(lua_State *L) {
   pthread_once(&setup_once, mt_autograd_setup);
   if (lua_rawgetp(L, LUA_REGISTRYINDEX, &state_key) == LUA_TNIL) {

@@ -115,7 +115,7 @@ static int stream_use(lua_State *L) {
 ** data that a kernel met is an error here */
 static int stream_synchronize(lua_State *L) {
   const stream *s = check_stream(L, 1);
-  mt_context *ctx = mtl_context(L);
+  mt_context *ctx = mtl_enter(L);
   void *const current = ctx->stream[s->gpu];
   ctx->stream[s->gpu] = s->handle;
   const mt_status status = mt_synchronize(ctx, (mt_device){MT_CUDA, (int8_t)s->gpu});
@@ -221,10 +221,17 @@ static int event_wait(lua_State *L) {
                   "wait");
 }
 
+/* Wait until e has been reached; Ctrl-C ends that. */
+static void wait_event(lua_State *L, const event *e) {
+  const mt_device d = {MT_CUDA, (int8_t)e->gpu};
+  if (mt_wait_event(mtl_enter(L), d, e->handle) != MT_OK) mtl_raise(L, "synchronize");
+}
+
 /* mt.cuda.Event:synchronize(): wait here until the mark has been reached */
 static int event_synchronize(lua_State *L) {
   const event *e = check_event(L, 1);
   mtl_refuse_capture(L, "synchronize");
+  wait_event(L, e);
   return raise_if(L, api_of(e->gpu)->event_synchronize(e->gpu, e->handle), e->gpu,
                   "synchronize");
 }
@@ -257,6 +264,8 @@ static int event_elapsed(lua_State *L) {
   check_timed(L, 1, from, gpu);
   check_timed(L, 2, to, gpu);
   double ms = 0;
+  wait_event(L, from);
+  wait_event(L, to);
   mt_status status = api->event_synchronize(gpu, from->handle);
   if (status == MT_OK) status = api->event_synchronize(gpu, to->handle);
   if (status == MT_OK) status = api->event_elapsed(gpu, from->handle, to->handle, &ms);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include "runtime/core/cgroup.h"
 #include "runtime/core/cuda_graph.h"
 #include "runtime/core/memory.h"
@@ -78,25 +79,57 @@ static mt_status raise_fault(mt_fault *f) {
   return status;
 }
 
-mt_status mt_synchronize(mt_context *ctx, mt_device device) {
-  if (device.kind == MT_CPU) return MT_OK;
-  const mt_backend *backend = mt_backend_of(device);
-  if (!backend) return MT_EDEVICE;
-  MT_TRY(mt_graph_refuse(ctx, "waiting for the GPU"));
-  if (ctx->profile) mt_profile_release(ctx->profile);
+#define SPINS 2000        /* looks at an event before a thread sleeps in between */
+#define NAP   (50 * 1000) /* nanoseconds */
+
+mt_status mt_wait_event(mt_context *ctx, mt_device device, void *event) {
+  const mt_device_api *api = mt_backend_of(device)->device;
+  const mt_interrupt *i = &ctx->interrupt;
+  for (int round = 0; !api->event_done(device.index, event); round++) {
+    if (i->pending && i->pending(i->arg)) return mt_fail(MT_EINTERRUPT, "interrupted!");
+    const struct timespec nap = {0, NAP};
+    if (round >= SPINS) nanosleep(&nap, NULL);
+  }
+  return MT_OK;
+}
+
+mt_status mt_wait(mt_context *ctx, mt_device device) {
+  const mt_device_api *api = mt_backend_of(device)->device;
+  void **mark = &ctx->mark[device.index];
+  if (!*mark && api->event_create(device.index, 0, mark) != MT_OK)
+    return *mark = NULL, MT_OK;
+  if (api->event_record(device.index, *mark, ctx->stream[device.index]) != MT_OK)
+    return MT_OK;
+  return mt_wait_event(ctx, device, *mark);
+}
+
+mt_status mt_settle(mt_context *ctx, mt_device device) {
+  const mt_device_api *api = mt_backend_of(device)->device;
   const mt_status status =
-      backend->device->stream_synchronize(device.index, ctx->stream[device.index]);
-  if (status != MT_OK) return mt_fail(status, "%s", backend->device->error_text());
+      api->stream_synchronize(device.index, ctx->stream[device.index]);
+  if (status != MT_OK) return mt_fail(status, "%s", api->error_text());
   mt_fault *f = ctx->fault[device.index];
   return f && f->set ? raise_fault(f) : MT_OK;
+}
+
+mt_status mt_synchronize(mt_context *ctx, mt_device device) {
+  if (device.kind == MT_CPU) return MT_OK;
+  if (!mt_backend_of(device)) return MT_EDEVICE;
+  MT_TRY(mt_graph_refuse(ctx, "waiting for the GPU"));
+  if (ctx->profile) mt_profile_release(ctx->profile);
+  MT_TRY(mt_wait(ctx, device));
+  return mt_settle(ctx, device);
 }
 
 const char *mt_context_close(mt_context *ctx) {
   const char *text = NULL;
   for (int gpu = 0; gpu < MT_MAX_GPUS; gpu++) {
-    if (!ctx->fault[gpu]) continue;
+    if (!ctx->fault[gpu] && !ctx->mark[gpu]) continue;
     const mt_backend *backend = mt_backend_of((mt_device){MT_CUDA, (int8_t)gpu});
     if (!backend) continue;
+    if (ctx->mark[gpu]) backend->device->event_destroy(gpu, ctx->mark[gpu]);
+    ctx->mark[gpu] = NULL;
+    if (!ctx->fault[gpu]) continue;
     backend->device->device_synchronize(gpu); /* work of any stream may write to it */
     if (ctx->fault[gpu]->set && !text) {
       raise_fault(ctx->fault[gpu]);

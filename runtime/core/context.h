@@ -31,6 +31,7 @@ struct mt_context {
   int gpu;                   /* what "cuda" without a number means */
   void *stream[MT_MAX_GPUS]; /* the current stream of each GPU; NULL: the default one */
   mt_fault *fault[MT_MAX_GPUS]; /* in mapped host memory; NULL: nothing ran there yet */
+  void *mark[MT_MAX_GPUS];      /* an event for mt_wait; NULL: none yet */
   /* Bytes allocated since bind last stepped the collector: on the host; and on GPUs,
   ** where MT_GC_CYCLE is a round's worth. */
   size_t gc_debt, gpu_debt;
@@ -71,9 +72,16 @@ const mt_backend *mt_backend_of(mt_device device);
 /* The CUDA backend, or NULL and in *reason why there is none. */
 const mt_backend *mt_cuda_backend(const char **reason /* [out] */);
 
+/* Wait until a GPU's current stream, or an event there, has been reached. MT_EINTERRUPT:
+** the host wants the script to end; the GPU goes on. What else may be wrong, the call
+** that follows tells. */
+mt_status mt_wait(mt_context *ctx, mt_device device);
+mt_status mt_wait_event(mt_context *ctx, mt_device device, void *event);
 /* Wait for what the state has queued on a device's current stream, then raise the first
 ** fault that a kernel left there (MT_EFAULT), once. The CPU has nothing to wait for. */
 mt_status mt_synchronize(mt_context *ctx, mt_device device);
+/* The same where mt_wait or a copy to the host has waited for a GPU already. */
+mt_status mt_settle(mt_context *ctx, mt_device device);
 
 /* Raw blocks from the caching allocator (64-byte aligned). On exhaustion: release the
 ** cache, ctx->collect, once more, then MT_EMEMORY with requested / allocated / cached /

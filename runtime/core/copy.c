@@ -96,6 +96,7 @@ static mt_status move_bytes(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
       MT_COPY_WITHIN) { /* the copy runs on the target's stream, after src's work */
     MT_TRY(mt_synchronize(ctx, from));
   }
+  if (kind == MT_COPY_TO_HOST && !non_blocking) MT_TRY(mt_wait(ctx, from));
   MT_TRY(
       api_status(backend->device,
                  backend->device->copy(gpu.index, ctx->stream[gpu.index], kind,
@@ -104,7 +105,7 @@ static mt_status move_bytes(mt_context *ctx, mt_tensor *dst, mt_tensor *src,
       backend->device->host_is_pinned(src->v.data)) /* read when its turn comes */
     return api_status(backend->device, backend->device->stream_synchronize(
                                            gpu.index, ctx->stream[gpu.index]));
-  if (kind == MT_COPY_TO_HOST && !non_blocking) return mt_synchronize(ctx, from);
+  if (kind == MT_COPY_TO_HOST && !non_blocking) return mt_settle(ctx, from);
   return MT_OK;
 }
 
@@ -213,10 +214,11 @@ mt_status mt_item(mt_context *ctx, mt_tensor *t, double *f, int64_t *i) {
     MT_TRY(mt_graph_refuse(ctx, "a value that Lua reads"));
     if (ctx->profile) mt_profile_release(ctx->profile);
     note_stream(ctx, t);
+    MT_TRY(mt_wait(ctx, device));
     MT_TRY(api_status(api, api->copy(device.index, ctx->stream[device.index],
                                      MT_COPY_TO_HOST, &value, p,
                                      mt_dtype_size(t->v.dtype), 0)));
-    MT_TRY(mt_synchronize(ctx, device));
+    MT_TRY(mt_settle(ctx, device));
     p = &value;
   }
   *f = mt_load_f64(t->v.dtype, p);
