@@ -164,6 +164,18 @@ static bool read_attribute(const mtl_call *c, int k, mt_attr *v, mtl_text *e) {
   }
 }
 
+/* The commonest: integers one after the other. False: others, and nothing was done. */
+static bool read_plain_integers(const mtl_call *c, int k, mt_attr *v) {
+  const int count = 1 + (k == c->op->nparams - 1 ? c->more : 0);
+  if (count > MT_MAX_DIMS) return false;
+  for (int i = 0; i < count; i++) {
+    if (!lua_isinteger(c->L, c->at[k] + i)) return false;
+    v->i[i] = lua_tointeger(c->L, c->at[k] + i);
+  }
+  v->n = count;
+  return true;
+}
+
 void mtl_read_attributes(mtl_call *c) {
   if (c->op->nattr == 0) return;
   for (int k = 0; k < c->op->nparams; k++) {
@@ -178,6 +190,9 @@ void mtl_read_attributes(mtl_call *c) {
     v->n = 1;
     v->is_int = 1;
     v->f = 0;
+    if ((p->type == MT_PARAM_SHAPE || p->type == MT_PARAM_INTS) &&
+        read_plain_integers(c, k, v))
+      continue;
     if (!type_fits(c->L, c->at[k], p->type)) {
       mtl_raise_type(c, k, mtl_typename(c->L, c->at[k]));
     }
