@@ -1,7 +1,8 @@
 -- spec/fuse_spec.lua: mt.fuse, on every device: against the ops that it stands for.
 
 local mt = require "mytensor"
-local devices = require "spec.support.devices"
+local fused = require "spec.support.fused"
+local near = fused.near
 
 local function fails(text, fn, ...)
   local ok, err = pcall(fn, ...)
@@ -9,65 +10,11 @@ local function fails(text, fn, ...)
   assert.truthy(tostring(err):find(text, 1, true), tostring(err))
 end
 
--- The largest |a - b| / (1 + |b|), NaN in both being equal.
-local function distance(a, b)
-  assert.same(b:shape(), a:shape())
-  a, b = a:to("cpu"):double(), b:to("cpu"):double()
-  local both = mt.logical_and(a:isnan(), b:isnan())
-  local same = mt.logical_or(both, a:eq(b))
-  local d = (a - b):abs() / (b:abs() + 1)
-  d = mt.where(same, 0.0, d)
-  if d:numel() == 0 then return 0 end
-  return mt.where(d:isnan(), math.huge, d):amax():item()
-end
-
-local function near(a, b, tolerance, what)
-  local d = distance(a, b)
-  assert.is_true(d <= tolerance, ("%s: off by %g"):format(what or "value", d))
-end
-
 for _, device in ipairs { "cpu", "cuda" } do
-  local function on_device(name, fn)
-    it(name .. " on " .. device, function()
-      if device == "cuda" and not devices.cuda then
-        return devices.without_cuda(pending)
-      end
-      fn()
-    end)
-  end
-
-  local function randn(...)
-    return mt.randn(...):to(device)
-  end
-  local function double(...)
-    local shape = type(...) == "table" and ... or { ... }
-    return mt.randn(shape, { dtype = "float64" }):to(device)
-  end
-
-  -- fused(...) and plain(...) have equal values, gradients, and (float64) gradients of
-  -- gradients by difference quotients.
-  local function agree(fused, plain, xs, tolerance)
-    local n = select("#", plain(table.unpack(xs)))
-    local ys, zs = { fused(table.unpack(xs)) }, { plain(table.unpack(xs)) }
-    assert.equal(n, #ys)
-    local leaves = {}
-    for _, x in ipairs(xs) do
-      if mt.is_tensor(x) and x.requires_grad then leaves[#leaves + 1] = x end
-    end
-    for k = 1, n do
-      near(ys[k], zs[k], tolerance, "result " .. k)
-      if ys[k].requires_grad then
-        local dy = mt.randn(ys[k]:shape()):to(device):to(ys[k]:dtype())
-        local options = { grad_outputs = { dy }, allow_unused = true,
-          retain_graph = true }
-        local got = mt.grad({ ys[k] }, leaves, options)
-        local want = mt.grad({ zs[k] }, leaves, options)
-        for i = 1, #leaves do
-          if want[i] then near(got[i], want[i], 10 * tolerance, "gradient " .. i) end
-        end
-      end
-    end
-  end
+  local on_device = fused.on(device, it, function(why) pending(why) end)
+  local function double(...) return fused.double(device, ...) end
+  local function agree(...) return fused.agree(device, ...) end
+  local function randn(...) return mt.randn(...):to(device) end
 
   describe("a fused formula", function()
     on_device("is what its ops give, with gradients", function()
@@ -169,35 +116,6 @@ for _, device in ipairs { "cpu", "cuda" } do
     end)
   end)
 
-  describe("every elementwise op", function()
-    on_device("is the same when it is fused", function()
-      local CALLS = { unary = "%s(a)", predicate = "%s(a)", binary = "%s(a, b)",
-        compare = "%s(a, b)", ternary = "%s(a, b, c)" }
-      local calls, list = {}, {}
-      for _, row in ipairs(mt.ops()) do
-        if CALLS[row.kind] and row.dtypes ~= "int" and not row.internal then
-          calls[#calls + 1] = CALLS[row.kind]:format(row.name)
-          list[#list + 1] = row
-        end
-      end
-      assert.is_true(#list > 70)
-      local a = (mt.rand({ 40 }, { dtype = "float64" }) * 0.6 + 0.2):to(device)
-      local b = (mt.rand({ 40 }, { dtype = "float64" }) * 0.6 + 0.2):to(device)
-      local c = (mt.rand({ 40 }, { dtype = "float64" }) * 0.6 + 0.2):to(device)
-      for first = 1, #list, 16 do
-        local last = math.min(first + 15, #list)
-        local f = mt.fuse("a, b, c", table.concat(calls, ", ", first, last))
-        agree(f, function(...)
-          local ys, xs = {}, { ... }
-          for i = first, last do
-            ys[#ys + 1] = mt[list[i].name](table.unpack(xs, 1, #list[i].inputs))
-          end
-          return table.unpack(ys)
-        end, { a:requires_grad_(), b:requires_grad_(), c:requires_grad_() }, 1e-10)
-      end
-    end)
-  end)
-
   describe("a fused reduction", function()
     local LAYER_NORM = "m = mean(x, -1, true); v = var(x, -1, 0, true); "
       .. "(x - m) * rsqrt(v + 1e-5) * w + b"
@@ -276,73 +194,6 @@ for _, device in ipairs { "cpu", "cuda" } do
         local function call(...) return f(...) end
         assert.is_true(mt.gradcheck(call, { x, w }), text)
         assert.is_true(mt.gradgradcheck(call, { x, w }), text)
-      end
-    end)
-  end)
-
-  -- ---- random formulas --------------------------------------------------------------
-  local UNARY = { "silu(%s)", "sigmoid(%s)", "tanh(%s)", "sin(%s)", "relu(%s)",
-    "gelu(%s)",
-    "leaky_relu(%s, 0.2)", "clamp(%s, -1, 1)", "abs(%s)", "square(tanh(%s))", "-(%s)",
-    "softplus(%s)", "exp(sin(%s))", "log1p(abs(%s))", "sqrt(1 + square(%s))",
-    "elu(%s, 0.7)", "atan(%s)", "erf(%s)", "mish(%s)", "(%s) ^ 2", "mean(%s, -1, true)",
-    "softmax(%s)", "amax(%s, -1, true)", "sum(sigmoid(%s), -1, true)" }
-  local BINARY = { "(%s + %s)", "(%s - %s)", "(%s * %s)", "maximum(%s, %s)",
-    "minimum(%s, %s)", "%s / (2 + sin(%s))", "hypot(%s, 1 + abs(%s))",
-    "where(gt(%s, 0.1), 1, 0.5) * %s", "lerp(%s, %s, 0.3)", "addcmul(%s, a, %s, 0.5)" }
-
-  local function random_formula(depth, reduces)
-    if depth == 0 or math.random(6) == 1 then
-      return ({ "a", "b", "c", "(c - 0.75)", "(b / 2)" })[math.random(5)]
-    end
-    if math.random(2) == 1 then
-      local n = reduces and #UNARY or #UNARY - 4
-      local unary = UNARY[math.random(n)]
-      local inner = random_formula(depth - 1, reduces)
-      -- of what has been reduced there is no reduction
-      if unary:find "true%)" or unary:find "softmax" then inner = inner .. " + a" end
-      return unary:format(inner)
-    end
-    return BINARY[math.random(#BINARY)]:format(random_formula(depth - 1, reduces),
-      random_formula(depth - 1, reduces))
-  end
-
-  -- The formula, run op by op.
-  local function unfused(text)
-    local env = setmetatable({}, { __index = mt })
-    function env.softmax(x) return x:softmax(-1) end
-    return function(a, b, c)
-      env.a, env.b, env.c = a, b, c
-      return assert(load("return " .. text, "=formula", "t", env))()
-    end
-  end
-
-  describe("random formulas", function()
-    on_device("give what their ops give", function()
-      local seed = tonumber(os.getenv "MYTENSOR_FUZZ_SEED") or os.time()
-      print("seed " .. seed)
-      math.randomseed(seed)
-      mt.manual_seed(seed)
-      local calls = tonumber(os.getenv "MYTENSOR_FUSE_CALLS")
-        or device == "cuda" and 12 or 120 -- there each is compiled, and its gradients
-      for i = 1, calls do
-        local reduces = i % 3 == 0
-        local text = "a * 1 + " .. random_formula(5, reduces)
-        local ok, f = pcall(mt.fuse, "a, b, c", text)
-        assert.is_true(ok, text .. ": " .. tostring(f))
-        local a = double(3, 2, 37)
-        local b = double(({ { 37 }, { 2, 37 }, { 2, 1 } })[i % 3 + 1])
-        local xs = { a:requires_grad_(), b:requires_grad_(), double(1, 37) }
-        if i % 2 == 0 then
-          xs[1] = double(37, 2, 3):permute(3, 2, 1):requires_grad_()
-        end
-        local plain = unfused(text)
-        local good, err = pcall(agree, f, plain, xs, 1e-9)
-        assert.is_true(good, ("seed %d: %s: %s"):format(seed, text, err))
-        local want = plain(table.unpack(xs))
-        for k, x in ipairs(xs) do xs[k] = x:detach():float() end
-        good, err = pcall(near, f(table.unpack(xs)), want, 2e-3)
-        assert.is_true(good, ("seed %d: float32: %s: %s"):format(seed, text, err))
       end
     end)
   end)
