@@ -39,7 +39,7 @@ end
 -- Most units: for functions of one number 4 at most, as the best libraries have; of the
 -- special functions what was found, on either device.
 local UNARY = {
-  exp = 2, exp2 = 2, expm1 = 4, log = 4, log2 = 4, log10 = 4, log1p = 4, sqrt = 0.5,
+  exp = 2, exp2 = 2.5, expm1 = 4, log = 4, log2 = 4, log10 = 4, log1p = 4, sqrt = 0.5,
   rsqrt = 2, reciprocal = 1, sin = 4, cos = 4, tan = 4, asin = 4, acos = 4, atan = 4,
   sinh = 4, cosh = 4, tanh = 4, asinh = 4, acosh = 4, atanh = 4, erf = 4, erfc = 4,
   sinc = 4, logit = 4, deg2rad = 1, rad2deg = 1,
