@@ -260,4 +260,46 @@ function arrange.triu_indices(rows, columns, offset, opts)
   return triangle("triu_indices", "triu", rows, columns, offset, opts)
 end
 
+--- Class labels as rows of 0 and a 1.
+--- @param labels mytensor.Tensor from 1, of any shape
+--- @param classes? integer how many; the largest label unless given
+--- @return mytensor.Tensor int64, with a last dim of classes
+function arrange.one_hot(labels, classes)
+  check.type(1, "one_hot", labels, "tensor")
+  if labels:numel() == 0 and not classes then
+    check.fail(2, "one_hot", "no labels: the number of classes is needed")
+  end
+  if labels:numel() > 0 then
+    local least, most = labels:amin():item(), labels:amax():item()
+    classes = check.integer(2, "one_hot", classes or most, "classes", 1)
+    if least < 1 or most > classes then
+      check.fail(1, "one_hot", "labels %s .. %s: 1 .. %d expected", least, most, classes)
+    end
+  end
+  classes = check.integer(2, "one_hot", classes, "classes", 1)
+  local all = mt.arange(1, classes + 1, { dtype = "int64", device = labels:device() })
+  return labels:unsqueeze(-1):eq(all):long()
+end
+
+--- Numbers from base^first to base^last, their logarithms evenly spaced.
+--- @param first number
+--- @param last number
+--- @param steps integer how many
+--- @param base? number 10 unless given
+--- @param opts? { dtype: string, device: string, requires_grad: boolean }
+--- @return mytensor.Tensor
+function arrange.logspace(first, last, steps, base, opts)
+  check.number(1, "logspace", first, "first")
+  check.number(2, "logspace", last, "last")
+  steps = check.integer(3, "logspace", steps, "steps", 0)
+  base = check.number(4, "logspace", base or 10, "base")
+  opts = check.options(5, "logspace", opts,
+    { dtype = check.none, device = check.none, requires_grad = false })
+  local dtype = opts.dtype or mt.get_default_dtype()
+  local exponents = mt.linspace(first, last, steps,
+    { dtype = "float64", device = opts.device })
+  local y = mt.pow(base, exponents):to(dtype)
+  return opts.requires_grad and y:requires_grad_() or y
+end
+
 return arrange

@@ -24,8 +24,10 @@ local parts = {
 local functions = {
   arrange = { meshgrid = false, broadcast_tensors = false, broadcast_shapes = false,
     tensor_split = true, hsplit = true, vsplit = true, dsplit = true,
-    combinations = true, tril_indices = false, triu_indices = false },
-  products = { einsum = false, tensordot = true, matrix_norm = true },
+    combinations = true, tril_indices = false, triu_indices = false, one_hot = false,
+    logspace = false },
+  products = { einsum = false, tensordot = true, matrix_norm = true, normalize = false,
+    cosine_similarity = false },
   bridge = { iter = true, map = true, apply = true, frombuffer = false, tobytes = true },
 }
 for file, names in pairs(functions) do

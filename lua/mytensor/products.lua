@@ -314,4 +314,33 @@ function products.matrix_norm(x, p, dim, keepdim)
   return y:unsqueeze(places)
 end
 
+-- ---- directions ---------------------------------------------------------------------
+
+--- x over its norm along a dim, which is taken to be epsilon at least.
+--- @param x mytensor.Tensor
+--- @param p? number of the norm, 2 unless given
+--- @param dim? integer 2 unless given, of a vector 1
+--- @param epsilon? number 1e-12 unless given
+--- @return mytensor.Tensor
+function products.normalize(x, p, dim, epsilon)
+  check.type(1, "normalize", x, "tensor")
+  dim = dim or (x:dim() > 1 and 2 or 1)
+  return x / x:norm(p or 2, dim, true):clamp(epsilon or 1e-12)
+end
+
+--- Cosine of the angle between vectors along a dim; broadcasts.
+--- @param a mytensor.Tensor
+--- @param b mytensor.Tensor
+--- @param dim? integer 2 unless given, of vectors 1
+--- @param epsilon? number the least length, 1e-8 unless given
+--- @return mytensor.Tensor
+function products.cosine_similarity(a, b, dim, epsilon)
+  check.type(1, "cosine_similarity", a, "tensor")
+  check.type(2, "cosine_similarity", b, "tensor")
+  a, b = mt.broadcast_tensors(a, b)
+  dim, epsilon = dim or (a:dim() > 1 and 2 or 1), epsilon or 1e-8
+  local lengths = a:norm(2, dim):clamp(epsilon) * b:norm(2, dim):clamp(epsilon)
+  return (a * b):sum(dim) / lengths
+end
+
 return products

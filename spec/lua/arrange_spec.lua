@@ -89,6 +89,23 @@ local function on(device)
       assert.equal("int64", mt.tril_indices(2, 2, 0, opts):dtype())
     end)
 
+    it("one_hot marks the class", function()
+      local labels = range(1, 3):long()
+      assert.same({ { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } }, mt.one_hot(labels):totable())
+      assert.same({ 1, 3, 5 }, mt.one_hot(labels:unsqueeze(1), 5):shape())
+      assert.same({ 0, 2 }, mt.one_hot(labels:narrow(1, 1, 0), 2):shape())
+      says("labels 1 .. 3: 1 .. 2 expected", mt.one_hot, labels, 2)
+      says("labels 0 .. 2", mt.one_hot, labels - 1)
+    end)
+
+    it("logspace has evenly spaced logarithms", function()
+      local y = mt.logspace(0, 3, 4, 10, { dtype = "float64", device = device })
+      assert.is_true(y:cpu():allclose(mt.tensor({ 1, 10, 100, 1000 },
+        { dtype = "float64" })))
+      assert.same({ 1, 2, 4, 8 }, mt.logspace(0, 3, 4, 2, { device = device }):totable())
+      says("unknown option 'colour'", mt.logspace, 0, 1, 2, 3, { colour = 1 })
+    end)
+
     it("unsqueeze takes several places, squeeze several dims", function()
       local x = range(1, 6):view(2, 3)
       assert.same({ 1, 2, 3, 1 }, x:unsqueeze({ 1, -1 }):shape())

@@ -175,6 +175,25 @@ local function on(device)
     end)
   end)
 
+  describe("directions on " .. device, function()
+    it("normalize gives vectors of length 1", function()
+      local x = randn { 3, 4 }
+      near(mt.ones(3, { dtype = "float64" }), mt.normalize(x):norm(2, 2))
+      near(mt.ones(4, { dtype = "float64" }), mt.normalize(x, 1, 1):abs():sum(1))
+      assert.equal(0, mt.normalize(x * 0):abs():sum():item())
+      assert.is_true(mt.gradgradcheck(mt.normalize, { x:requires_grad_() }))
+    end)
+
+    it("cosine_similarity is that of the angle", function()
+      local a = mt.tensor({ { 1, 0 }, { 1, 1 } }, { dtype = "float64" }):to(device)
+      local b = mt.tensor({ 2, 2 }, { dtype = "float64" }):to(device)
+      near(mt.tensor({ math.sqrt(0.5), 1 }, { dtype = "float64" }),
+        mt.cosine_similarity(a, b))
+      assert.is_true(mt.gradcheck(mt.cosine_similarity,
+        { randn({ 2, 3 }):requires_grad_(), randn({ 2, 3 }):requires_grad_() }))
+    end)
+  end)
+
   describe("matrix_norm on " .. device, function()
     -- singular values 3, 2, 1 between two reflections
     local function reflection(list)
