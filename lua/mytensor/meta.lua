@@ -5418,6 +5418,14 @@ function mt.combinations(x, r, with_replacement) end
 ---@return mytensor.Tensor (count, r)
 function Tensor:combinations(r, with_replacement) end
 
+--- Cosine of the angle between vectors along a dim; broadcasts.
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param dim? integer 2 unless given, of vectors 1
+---@param epsilon? number the least length, 1e-8 unless given
+---@return mytensor.Tensor
+function mt.cosine_similarity(a, b, dim, epsilon) end
+
 --- Dim 3 cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor of 3 dims or more
 ---@param pieces integer|integer[] a number of equal pieces, or positions
@@ -5519,6 +5527,15 @@ function Tensor:iter(dim) end
 ---@return table<string, string>|string metadata, or the message
 function mt.load_tensors(path, options) end
 
+--- Numbers from base^first to base^last, their logarithms evenly spaced.
+---@param first number
+---@param last number
+---@param steps integer how many
+---@param base? number 10 unless given
+---@param opts? { dtype: string, device: string, requires_grad: boolean }
+---@return mytensor.Tensor
+function mt.logspace(first, last, steps, base, opts) end
+
 --- A Lua function of each element, in row-major order, as a new tensor of t's dtype and
 --- device. With more tensors, of t's shape, the function gets an element of each. Slow
 --- beside the operators, since each element passes through Lua; no gradient flows.
@@ -5554,6 +5571,20 @@ function Tensor:matrix_norm(p, dim, keepdim) end
 ---@param ... mytensor.Tensor vectors, or one list of them; then options: `indexing = "ij"`, or "xy", which exchanges the first two dims
 ---@return mytensor.Tensor ...
 function mt.meshgrid(...) end
+
+--- x over its norm along a dim, which is taken to be epsilon at least.
+---@param x mytensor.Tensor
+---@param p? number of the norm, 2 unless given
+---@param dim? integer 2 unless given, of a vector 1
+---@param epsilon? number 1e-12 unless given
+---@return mytensor.Tensor
+function mt.normalize(x, p, dim, epsilon) end
+
+--- Class labels as rows of 0 and a 1.
+---@param labels mytensor.Tensor from 1, of any shape
+---@param classes? integer how many; the largest label unless given
+---@return mytensor.Tensor int64, with a last dim of classes
+function mt.one_hot(labels, classes) end
 
 --- Run `fn` and tell what each op took: calls, time on the host and on the device,
 --- bytes, and the share of what the device could do.

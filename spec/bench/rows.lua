@@ -472,6 +472,8 @@ end
 rows.h2d_pageable, rows.d2h_pageable = copies(false)
 rows.h2d_pinned, rows.d2h_pinned = copies(true)
 
+dofile((arg[0]:match "^.*/" or "") .. "rows_einsum.lua")(rows, on_gpu)
+
 -- ---- timing -------------------------------------------------------------------------
 local BLOCK, BLOCKS, WARM_UP = 0.03, 3, 0.06 -- seconds, how many, seconds
 

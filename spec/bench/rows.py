@@ -345,6 +345,15 @@ def cross_entropy(backward):
 rows["embedding"] = embedding
 rows["xent"], rows["xent_fwdbwd"] = cross_entropy(False), cross_entropy(True)
 
+EINSUMS = {
+    "einsum_attention": ("bhqd,bhkd->bhqk", [(8, 16, 256, 64)] * 2, [(4, 8, 128, 64)] * 2),
+    "einsum_chain": ("ij,jk,kl->il", [(4096, 32), (32, 4096), (4096, 32)],
+                     [(1024, 32), (32, 1024), (1024, 32)]),
+    "einsum_small": ("ij,kj->ik", [(16, 16)] * 2, [(16, 16)] * 2)}
+for name, (equation, *shapes) in EINSUMS.items():
+    on(name, shapes[0 if on_gpu else 1],
+       lambda *x, equation=equation: lambda: torch.einsum(equation, *x))
+
 # ---- products and the rest -----------------------------------------------------------
 for n in (256, 1024, 2048, 4096, 8192):
     for kind in DTYPES:

@@ -49,6 +49,11 @@ def selecting(n, limit):
         memory("masked_select", 7 * n, 0.8)]
 
 
+def products_by_name():
+    return [row(name, 1, "us") for name in (
+        "einsum_attention", "einsum_chain", "einsum_small")]
+
+
 def cpu_rows():
     def op(name, torch7=None):
         return row(name, 1, "ns", faster=4, torch7=torch7)
@@ -101,7 +106,7 @@ def cpu_rows():
         images("cnn_infer_64", CNN, 1.5, 9117),
         images("mlp_train_64", 3 * MLP - MLP_FIRST, 1.3, 69150),
         images("mlp_infer_64", MLP, 1.5, 275100),
-    ] + selecting(N, "memory")
+    ] + selecting(N, "memory") + products_by_name()
 
 
 def cuda_rows():
@@ -163,4 +168,4 @@ def cuda_rows():
     for batch in (64, 512):
         rows.append(row(f"mlp_graph_{batch}", 1, "us",
                         at_most=50e-6 if batch == 64 else None))
-    return rows + selecting(1 << 28, "copy")
+    return rows + selecting(1 << 28, "copy") + products_by_name()
