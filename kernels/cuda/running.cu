@@ -63,28 +63,34 @@ struct int_product { // the results are int64
 };
 
 // The last of equal ones; NaN gives way to another NaN alone. at: from 1; 0: none yet.
-template <class T> struct extreme_state {
+// T: double, int64_t, or float for floats of four bytes and less; N counts places.
+template <class T, class N> struct extreme_state {
   T value;
-  int64_t at;
+  N at;
 };
-template <class T> struct extreme {
-  using state = extreme_state<T>;
+template <class T, class N> struct extreme {
+  using state = extreme_state<T, N>;
   static __device__ state none() { return {T(0), 0}; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
     const int64_t from = o[2] + i * r.step[2];
-    if constexpr (std::is_same<T, double>::value) {
+    if constexpr (std::is_same<T, float>::value) {
+      const float v = load_at<float, float_kind>(r.x, from, r.dtype);
+      return {r.least ? -v : v, N(i + 1)};
+    } else if constexpr (std::is_same<T, double>::value) {
       const double v = load_float(r.x, from, r.dtype);
-      return {r.least ? -v : v, i + 1};
+      return {r.least ? -v : v, N(i + 1)};
     } else {
       const int64_t v = load_int(r.x, from, r.dtype);
-      return {r.least ? ~v : v, i + 1};
+      return {r.least ? ~v : v, N(i + 1)};
     }
   }
   static __device__ void store(const running &r, const int64_t *o, int64_t i, state s) {
-    if (r.index) r.index[o[1] + i * r.step[1]] = s.at;
+    if (r.index) r.index[o[1] + i * r.step[1]] = int64_t(s.at);
     if (!r.y) return;
     const int64_t to = o[0] + i * r.step[0];
-    if constexpr (std::is_same<T, double>::value)
+    if constexpr (std::is_same<T, float>::value)
+      store_at<float_kind, float>(r.y, to, r.least ? -s.value : s.value, r.dtype);
+    else if constexpr (std::is_same<T, double>::value)
       store_float(r.y, to, r.least ? -s.value : s.value, r.dtype);
     else if (r.dtype == MT_I64)
       reinterpret_cast<int64_t *>(r.y)[to] = r.least ? ~s.value : s.value;
@@ -326,6 +332,16 @@ template <class Float, class Int> mt_status run(const mt_call *call) {
                                 : launch_running<Int>(call, p);
 }
 
+mt_status run_extreme(const mt_call *call) {
+  const plan p = make_plan(call);
+  if (p.r.s.numel == 0 || p.r.length == 0) return MT_OK;
+  if (!MT_IS_FLOAT(p.r.dtype))
+    return launch_running<extreme<int64_t, int64_t>>(call, p);
+  return p.r.dtype == MT_F64 || p.r.length >= INT32_MAX
+             ? launch_running<extreme<double, int64_t>>(call, p)
+             : launch_running<extreme<float, int32_t>>(call, p);
+}
+
 template <class Op> mt_status run_float(const mt_call *call) {
   const plan p = make_plan(call);
   if (p.r.s.numel == 0 || p.r.length == 0) return MT_OK;
@@ -336,9 +352,7 @@ template <class Op> mt_status run_float(const mt_call *call) {
 
 CUDA_ENTRY(cumprod) = {run<float_product, int_product>, running_scratch, MT_ALL_MASK,
                        0};
-CUDA_ENTRY(cummax) = {run<extreme<double>, extreme<int64_t>>, running_scratch,
-                      MT_ALL_MASK, 0};
-CUDA_ENTRY(cummin) = {run<extreme<double>, extreme<int64_t>>, running_scratch,
-                      MT_ALL_MASK, 0};
+CUDA_ENTRY(cummax) = {run_extreme, running_scratch, MT_ALL_MASK, 0};
+CUDA_ENTRY(cummin) = {run_extreme, running_scratch, MT_ALL_MASK, 0};
 CUDA_ENTRY(logcumsumexp) = {run_float<log_sum>, running_scratch, MT_FLOAT_MASK, 0};
 CUDA_ENTRY(_recurrence) = {run_float<recurrence>, running_scratch, MT_FLOAT_MASK, 0};

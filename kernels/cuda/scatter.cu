@@ -45,6 +45,7 @@ __global__ void __launch_bounds__(256)
   }
 }
 
+// last NULL: one of several at a place wins, whichever it is.
 template <class N, class S>
 __global__ void __launch_bounds__(256)
     scatter_kernel(S *y, const S *src, const N *last, const __grid_constant__ walk w) {
@@ -55,14 +56,14 @@ __global__ void __launch_bounds__(256)
     seek(w.s, i, offset);
     const int64_t at = position_at(w.q, i);
     const int64_t to = offset[0] + at * w.along;
-    if (at >= 0 && last[to] == N(i + 1)) y[to] = src[offset[1]];
+    if (at >= 0 && (!last || last[to] == N(i + 1))) y[to] = src[offset[1]];
   }
 }
 
 bool few(const mt_call *call) { return numel(call->in[1]) < UINT32_MAX; }
 
 size_t scatter_scratch(const mt_call *call) {
-  if (numel(call->in[1]) == 0) return 0;
+  if (numel(call->in[1]) == 0 || !call->attr[1].i[0]) return 0;
   return size_t(numel(call->out[0])) * (few(call) ? 4 : 8);
 }
 
@@ -71,9 +72,13 @@ template <class N> mt_status scatter(const mt_call *call) {
   N *last = static_cast<N *>(call->scratch);
   const unsigned grid = blocks_for(w.s.numel, 256, call->device);
   const cudaStream_t stream = stream_of(call);
-  CUDA_TRY(cudaMemsetAsync(last, 0, size_t(numel(call->out[0])) * sizeof(N), stream));
-  find_last_kernel<N><<<grid, 256, 0, stream>>>(last, w);
-  if (const mt_status status = launched()) return status;
+  if (!call->attr[1].i[0]) {
+    last = nullptr;
+  } else {
+    CUDA_TRY(cudaMemsetAsync(last, 0, size_t(numel(call->out[0])) * sizeof(N), stream));
+    find_last_kernel<N><<<grid, 256, 0, stream>>>(last, w);
+    if (const mt_status status = launched()) return status;
+  }
   const auto launch = [&](auto t) {
     using S = typename decltype(t)::type;
     scatter_kernel<N, S><<<grid, 256, 0, stream>>>(
@@ -98,10 +103,12 @@ mt_status run_scatter(const mt_call *call) {
 
 // ---- scatter_add, _scatter_fold ----------------------------------------------------------
 
+// What travels with a key: the element of src itself where it has four bytes at most
+// (size > 0), else its number.
 template <class K>
 __global__ void __launch_bounds__(256)
-    fold_keys_kernel(K *key, uint32_t *value, int64_t targets,
-                     const __grid_constant__ walk w) {
+    fold_keys_kernel(K *key, uint32_t *value, const void *src, int size,
+                     int64_t targets, const __grid_constant__ walk w) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
        i += step) {
@@ -109,7 +116,12 @@ __global__ void __launch_bounds__(256)
     seek(w.s, i, offset);
     const int64_t at = position_at(w.q, i);
     key[i] = K(at < 0 ? targets : offset[0] + at * w.along);
-    value[i] = uint32_t(i);
+    switch (size) {
+    case 1: value[i] = static_cast<const uint8_t *>(src)[offset[1]]; break;
+    case 2: value[i] = static_cast<const uint16_t *>(src)[offset[1]]; break;
+    case 4: value[i] = static_cast<const uint32_t *>(src)[offset[1]]; break;
+    default: value[i] = uint32_t(i);
+    }
   }
 }
 
@@ -119,6 +131,20 @@ template <class T> __device__ inline T fold(T a, T b, int how) {
   if (how == SUM) return T(a + b);
   if (how == PROD) return T(a * b);
   return how == AMAX ? (b > a || b != b ? b : a) : (b < a || b != b ? b : a);
+}
+
+// The element that travelled as `bits`, or lies in src.
+template <class S>
+__device__ inline compute_t<S> travelled(uint32_t bits, const S *src, const walk &w) {
+  if constexpr (sizeof(S) <= 4) {
+    S x;
+    memcpy(&x, &bits, sizeof x);
+    return load_as<compute_t<S>>(x);
+  } else {
+    int64_t offset[2];
+    seek(w.s, bits, offset);
+    return src[offset[1]];
+  }
 }
 
 // A thread folds a run of equal targets, from its first element on.
@@ -132,11 +158,8 @@ __global__ void __launch_bounds__(256)
     const K k = key[i];
     if (int64_t(k) >= targets || (i > 0 && key[i - 1] == k)) continue;
     T sum = load_as<T>(y[k]);
-    for (int64_t j = i; j < n && key[j] == k; j++) {
-      int64_t offset[2];
-      seek(w.s, value[j], offset);
-      sum = fold(sum, load_as<T>(src[offset[1]]), how);
-    }
+    for (int64_t j = i; j < n && key[j] == k; j++)
+      sum = fold(sum, travelled<S>(value[j], src, w), how);
     y[k] = store_as<S>(sum);
   }
 }
@@ -176,7 +199,9 @@ template <class K> mt_status fold_runs(const mt_call *call, int how) {
   layout<K> r = lay_out<K>(call->scratch, n);
   const unsigned grid = blocks_for(n, 256, call->device);
   const cudaStream_t stream = stream_of(call);
-  fold_keys_kernel<K><<<grid, 256, 0, stream>>>(r.b.key[0], r.b.value[0], targets, w);
+  const int size = int(dtype_size(call->in[2]->dtype));
+  fold_keys_kernel<K><<<grid, 256, 0, stream>>>(
+      r.b.key[0], r.b.value[0], call->in[2]->data, size <= 4 ? size : 0, targets, w);
   if (const mt_status status = launched()) return status;
   if (const mt_status status =
           sort_pairs<K>(call, &r.b, uint32_t(n), bits_for(targets), r.room))

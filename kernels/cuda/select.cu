@@ -29,6 +29,29 @@ parts share_lines(const mt_call *call, const sort_lines &l) {
   return {unsigned((l.n + each - 1) / each), each};
 }
 
+// f(key) for elements begin .. end-1 of a line, each by one thread of the block; pieces
+// of 16 bytes where they lie side by side.
+template <class K, class F>
+__device__ inline void each_key(const sort_lines &l, int64_t offset, int64_t begin,
+                                int64_t end, F f) {
+  constexpr int V = 16 / int(sizeof(K));
+  const char *first = static_cast<const char *>(l.x) + (offset + begin) * l.size;
+  if (l.x_step == 1 && l.size == sizeof(K) &&
+      reinterpret_cast<uintptr_t>(first) % 16 == 0) {
+    const int64_t pieces = (end - begin) / V;
+#pragma unroll 2
+    for (int64_t p = threadIdx.x; p < pieces; p += threads) {
+      const uint4 piece = reinterpret_cast<const uint4 *>(first)[p];
+#pragma unroll
+      for (int j = 0; j < V; j++) f(key_at<K>(&piece, j, l.dtype, l.descending));
+    }
+    begin += pieces * V;
+  }
+#pragma unroll 4
+  for (int64_t i = begin + threadIdx.x; i < end; i += threads)
+    f(key_at<K>(l.x, offset + i * l.x_step, l.dtype, l.descending));
+}
+
 // How many keys with the prefix have each digit. blockIdx = (part, line).
 template <class K>
 __global__ void __launch_bounds__(threads)
@@ -44,13 +67,11 @@ __global__ void __launch_bounds__(threads)
     const K prefix = first ? 0 : state[line].prefix;
     const int64_t begin = blockIdx.x * p.each;
     const int64_t end = begin + p.each < l.n ? begin + p.each : l.n;
-#pragma unroll 4
-    for (int64_t i = begin + threadIdx.x; i < end; i += threads) {
-      const K k = key_at<K>(l.x, offset[1] + i * l.x_step, l.dtype, l.descending);
+    each_key<K>(l, offset[1], begin, end, [&](K k) {
       const K digit = k >> shift;
       if (first || (digit ^ prefix) >> bits == 0)
         atomicAdd(&count[int(digit & ((K(1) << bits) - 1))], 1u);
-    }
+    });
     __syncthreads();
     for (int i = threadIdx.x; i < digits; i += threads)
       if (count[i]) atomicAdd(&histogram[line * digits + i], count[i]);
@@ -103,11 +124,8 @@ __global__ void __launch_bounds__(threads)
     const int64_t begin = blockIdx.x * p.each;
     const int64_t end = begin + p.each < l.n ? begin + p.each : l.n;
     uint32_t below = 0, equal = 0;
-#pragma unroll 4
-    for (int64_t i = begin + threadIdx.x; i < end; i += threads) {
-      const K k = key_at<K>(l.x, offset[1] + i * l.x_step, l.dtype, l.descending);
-      below += k < bound, equal += k == bound;
-    }
+    each_key<K>(l, offset[1], begin, end,
+                [&](K k) { below += k < bound, equal += k == bound; });
     if (below) atomicAdd(&sums[0], below);
     if (equal) atomicAdd(&sums[1], equal);
     __syncthreads();

@@ -119,39 +119,35 @@ __global__ void __launch_bounds__(256)
     key[e] = uint32_t(value[e] / uint32_t(n));
 }
 
+// Keys that are sorted come back as elements; only a zero's sign and what a NaN is are
+// looked up. W: with a line's number above the key. key NULL: the values are places in
+// all lines, and the elements are looked up.
+template <class W, class K>
 __global__ void __launch_bounds__(256)
-    store_lines_kernel(const uint32_t *value, const __grid_constant__ sort_lines l,
-                       int64_t first, int64_t count, bool flat) {
+    store_lines_kernel(const W *key, const uint32_t *value,
+                       const __grid_constant__ sort_lines l, int64_t first,
+                       int64_t count) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x, all = count * l.k;
+  const bool is_float = MT_IS_FLOAT(l.dtype);
+  const K top = K(1) << (l.size * 8 - 1), mask = top | (top - 1);
   for (int64_t e = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; e < all; e += step) {
     const int64_t line = count > 1 ? e / l.k : 0, i = e - line * l.k;
     int64_t offset[3];
     seek(l.s, first + line, offset);
-    const int64_t from = value[line * l.n + i];
-    store_sorted(l, offset, i, flat ? from - line * l.n : from);
-  }
-}
-
-// Four-byte keys that are sorted come back as elements where only a zero's sign or what a
-// NaN is needs looking up.
-__global__ void __launch_bounds__(256)
-    store_line_kernel(const uint32_t *key, const uint32_t *value,
-                      const __grid_constant__ sort_lines l, int64_t line) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  int64_t offset[3];
-  seek(l.s, line, offset);
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < l.k; i += step) {
-    const uint32_t from = value[i];
-    if (l.index) l.index[offset[2] + i * l.index_step] = int64_t(from) + 1;
-    if (!l.y) continue;
-    const uint32_t k = l.descending ? ~key[i] : key[i];
-    uint32_t b = k ^ 0x80000000u;
-    if (l.dtype == MT_F32) {
-      b = k & 0x80000000u ? k & 0x7fffffffu : ~k;
-      if (b == 0 || k == ~0u)
-        b = static_cast<const uint32_t *>(l.x)[offset[1] + from * l.x_step];
+    int64_t from = value[line * l.n + i];
+    if (!key) {
+      store_sorted(l, offset, i, from - line * l.n);
+      continue;
     }
-    static_cast<uint32_t *>(l.y)[offset[0] + i * l.y_step] = b;
+    if (l.index) l.index[offset[2] + i * l.index_step] = from + 1;
+    if (!l.y) continue;
+    K k = K(key[line * l.n + i]) & mask;
+    if (l.descending) k ^= mask;
+    const int64_t to = offset[0] + i * l.y_step;
+    if (is_float && (k == top || k == mask))
+      copy_element(l.y, to, l.x, offset[1] + from * l.x_step, l.size);
+    else
+      store_key<K>(l.y, to, k, l.dtype);
   }
 }
 
@@ -212,13 +208,10 @@ mt_status sort_long(const mt_call *call, const sort_lines &l) {
         return status;
       sorted = b.value[b.at];
     }
-    if (sizeof(W) == 4 && l.size == 4 && l.dtype != MT_BOOL)
-      store_line_kernel<<<blocks_for(l.k, 256, call->device), 256, 0,
-                          stream_of(call)>>>(
-          reinterpret_cast<const uint32_t *>(r.b.key[r.b.at]), sorted, l, first);
-    else
-      store_lines_kernel<<<blocks_for(count * l.k, 256, call->device), 256, 0,
-                           stream_of(call)>>>(sorted, l, first, count, wide);
+    const W *keys = wide && count > 1 ? nullptr : r.b.key[r.b.at];
+    store_lines_kernel<W, K>
+        <<<blocks_for(count * l.k, 256, call->device), 256, 0, stream_of(call)>>>(
+            keys, sorted, l, first, count);
     if (const mt_status status = launched()) return status;
   }
   return MT_OK;
@@ -246,7 +239,8 @@ template <class W> size_t values_bytes(int64_t all) {
 template <class W, class K>
 mt_status sort_values(const mt_call *call, const sort_lines &l) {
   const int64_t together = lines_at_once(l), all = together * l.n;
-  const int bits = l.size * 8;
+  const int given = int(call->attr[1].i[0]), every = l.size * 8;
+  const int bits = together == 1 && given > 0 && given < every ? given : every;
   const size_t each = round256(size_t(all) * sizeof(W));
   char *p = static_cast<char *>(call->scratch);
   W *const key[2] = {reinterpret_cast<W *>(p), reinterpret_cast<W *>(p + each)};

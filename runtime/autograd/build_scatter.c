@@ -9,17 +9,25 @@
 /* src of x's dtype; a number, or a 0-dim tensor, in index's shape. */
 static mt_tensor *source(mt_calc *c, mt_tensor *src, const mt_tensor *x,
                          const mt_tensor *index) {
-  src = mt_cas(c, src, x->v.dtype);
+  src = mt_cas_beside(c, src, x->v.dtype, x);
   if (!src || src->v.ndim > 0 || index->v.ndim == 0) return src;
   return mt_cexpand(c, src, index->v.ndim, index->v.shape);
+}
+
+/* Where it matters who was last: the gradient goes to that one, and results may not
+** depend on the order in which a GPU works. */
+static bool last_counts(const mt_calc *c, const mt_tensor *src) {
+  return c->ctx->deterministic || (c->ctx->grad_enabled && mt_requires_grad(src));
 }
 
 mt_status mt_build_scatter(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0], *const index = call->in[1];
   mt_tensor *const src = source(c, call->in[2], x, index);
-  if (src)
-    call->out[0] = mt_calong(c, MT_OP__scatter, x, call->attr[0].i[0], index, src);
+  if (!src) return MT_OK;
+  const mt_attr attr[] = {call->attr[0], mt_attr_i(last_counts(c, src))};
+  mt_tensor *const in[] = {x, index, src};
+  call->out[0] = mt_ca(c, MT_OP__scatter, 3, in, 0, 2, attr, NULL);
   return MT_OK;
 }
 
@@ -93,7 +101,7 @@ mt_status mt_build_put(mt_build_call *call) {
   mt_tensor *const x = call->in[0], *const index = mt_cflat(c, call->in[1]);
   if (!index) return MT_OK;
   const int64_t n = index->v.shape[0];
-  mt_tensor *src = mt_cas(c, call->in[2], x->v.dtype);
+  mt_tensor *src = mt_cas_beside(c, call->in[2], x->v.dtype, x);
   if (!src) return MT_OK;
   if (src->v.ndim > 0 && mt_numel(&src->v) != n)
     return mt_fail_arg(MT_ESHAPE, 3, "src has shape %s, index %s",
@@ -150,7 +158,7 @@ mt_status mt_build_index_fill(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0], *const index = call->in[1];
   const int64_t dim = call->attr[0].i[0];
-  mt_tensor *value = mt_cas(c, call->in[2], x->v.dtype);
+  mt_tensor *value = mt_cas_beside(c, call->in[2], x->v.dtype, x);
   if (!value) return MT_OK;
   if (value->v.ndim != 0)
     return mt_fail_arg(MT_ESHAPE, 4,

@@ -204,7 +204,7 @@ static mt_tensor *at_ranks(mt_calc *c, mt_tensor *sorted, mt_tensor *rank) {
 static mt_tensor *quantiles(mt_calc *c, mt_tensor *x, mt_tensor *q, int64_t how,
                             bool skip_nan) {
   const int last = x->v.ndim - 1;
-  mt_tensor *const sorted = mt_csorted_values(c, x, last);
+  mt_tensor *const sorted = mt_csorted_values(c, x, last, 0);
   mt_tensor *const m = count_numbers(c, x, last);
   mt_tensor *const all = mt_c2(c, MT_OP_maximum, m, mt_cint(c, 1));
   mt_tensor *const top = mt_cas(c, mt_c2(c, MT_OP_sub, all, mt_cint(c, 1)), MT_F64);
@@ -242,7 +242,8 @@ static mt_status quantile(mt_build_call *call, bool skip_nan) {
   if (!x || !q) return MT_OK;
   MT_TRY(check_some(&x->v, x->v.ndim - 1));
   const bool vector = q->v.ndim == 1;
-  mt_tensor *y = quantiles(c, x, mt_cflat(c, q), call->attr[2].i[0], skip_nan);
+  mt_tensor *const shares = mt_cflat(c, mt_cas_beside(c, q, MT_F64, x));
+  mt_tensor *y = quantiles(c, x, shares, call->attr[2].i[0], skip_nan);
   if (!y) return MT_OK;
   const int64_t nq = y->v.shape[y->v.ndim - 1];
   int64_t shape[MT_MAX_DIMS], order[MT_MAX_DIMS];
@@ -290,7 +291,7 @@ mt_status mt_build_isin(mt_build_call *call) {
   if (n == 0) {
     found = mt_czeros(c, MT_BOOL, mt_device_of(x), x->v.ndim, x->v.shape);
   } else {
-    mt_tensor *const sorted = mt_csorted_values(c, values, 0);
+    mt_tensor *const sorted = mt_csorted_values(c, values, 0, 0);
     mt_tensor *const at =
         mt_c2(c, MT_OP_minimum, mt_c2(c, MT_OP_searchsorted, sorted, x), mt_cint(c, n));
     mt_tensor *const nearest =

@@ -85,27 +85,30 @@ static mt_tensor *restored(mt_build_call *call, const slices *s, mt_tensor *y) {
 
 #define MANY 16384 /* elements that are worth a look at their range */
 
-/* Integers in the narrowest dtype that holds them: its keys take fewer passes. */
-static mt_tensor *narrowed(mt_calc *c, mt_tensor *x) {
-  static const struct {
-    mt_dtype dtype;
-    int64_t most;
-  } narrow[] = {{MT_I8, INT8_MAX}, {MT_I16, INT16_MAX}, {MT_I32, INT32_MAX}};
-  if (x->v.shape[0] < MANY || !MT_IS_INT(x->v.dtype)) return x;
+/* Integers less their smallest, in the narrowest dtype: their keys take fewer passes.
+** *lo: the smallest, 0 if x is left alone; *bits: that they need, 0: all. */
+static mt_tensor *narrowed(mt_calc *c, mt_tensor *x, int64_t *lo, int *bits) {
+  static const mt_dtype narrow[] = {MT_U8, MT_I16, MT_I32, MT_I64};
+  *lo = 0, *bits = 0;
+  if (x->v.shape[0] < MANY || mt_dtype_size(x->v.dtype) < 4 || !MT_IS_INT(x->v.dtype))
+    return x;
+  const int64_t least = mt_citem(c, mt_c1(c, MT_OP_amin, x), NULL);
   const int64_t hi = mt_citem(c, mt_c1(c, MT_OP_amax, x), NULL);
-  const int64_t lo = mt_citem(c, mt_c1(c, MT_OP_amin, x), NULL);
-  for (int i = 0; i < 3; i++)
-    if (hi <= narrow[i].most && lo >= -narrow[i].most - 1)
-      return mt_dtype_size(narrow[i].dtype) < mt_dtype_size(x->v.dtype)
-                 ? mt_cas(c, x, narrow[i].dtype)
-                 : x;
-  return x;
+  const uint64_t range = (uint64_t)hi - (uint64_t)least;
+  if (range >> 48) return x;
+  while (range >> *bits) ++*bits;
+  if (*bits == 0) *bits = 1;
+  *lo = least;
+  const int i = *bits <= 8 ? 0 : *bits <= 15 ? 1 : *bits <= 31 ? 2 : 3;
+  if (least != 0) x = mt_c2(c, MT_OP_sub, mt_cas(c, x, MT_I64), mt_cint(c, least));
+  return mt_cas(c, x, narrow[i]);
 }
 
 static mt_status unique(mt_build_call *call, bool sorting) {
   mt_calc *const c = call->calc;
   const bool inverse = call->attr[0].i[0] != 0, counts = call->attr[1].i[0] != 0;
   slices s;
+  int64_t lo = 0;
   MT_TRY(slices_of(call, &s));
   if (!s.x) return MT_OK;
   const mt_device device = mt_device_of(s.x);
@@ -118,11 +121,14 @@ static mt_status unique(mt_build_call *call, bool sorting) {
       order = row_order(c, s.x);
       y = mt_calong(c, MT_OP_index_select, s.x, 0, order, NULL);
     } else if (sorting) {
-      mt_tensor *const x = narrowed(c, s.x);
-      y = inverse ? mt_csorted(c, x, 0, false, &order) : mt_csorted_values(c, x, 0);
+      int bits;
+      mt_tensor *const x = narrowed(c, s.x, &lo, &bits);
+      y = inverse ? mt_csorted(c, x, 0, false, &order)
+                  : mt_csorted_values(c, x, 0, bits);
     }
     mt_tensor *const begin = begins(c, y), *const at = mt_cpositions(c, begin);
     y = mt_calong(c, MT_OP_index_select, y, 0, at, NULL);
+    if (lo != 0) y = mt_c2(c, MT_OP_add, mt_cas(c, y, MT_I64), mt_cint(c, lo));
     y = restored(call, &s, mt_cas(c, y, s.x->v.dtype));
     if (counts) count = lengths(c, at, s.n);
     if (inverse) {

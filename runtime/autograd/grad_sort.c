@@ -31,10 +31,10 @@ const mt_grad_rule mt_grad_masked_select = {1u << 1, 0, masked_select_run};
 enum { PROD, AMAX, AMIN, SET }; /* SET: _scatter */
 
 static mt_tensor *scatter(mt_grad_call *call, mt_tensor *x, mt_tensor *src, int how) {
-  const mt_attr attr[] = {call->attr[0], mt_attr_i(how)};
+  const mt_attr attr[] = {call->attr[0], mt_attr_i(how == SET ? 1 : how)};
   mt_tensor *const in[] = {x, call->in[1], src};
   const mt_op op = how == SET ? MT_OP__scatter : MT_OP__scatter_fold;
-  return mt_ca(call->calc, op, 3, in, 0, how == SET ? 1 : 2, attr, NULL);
+  return mt_ca(call->calc, op, 3, in, 0, 2, attr, NULL);
 }
 
 static mt_tensor *gather(mt_grad_call *call, mt_tensor *x) {

@@ -29,6 +29,17 @@ mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
   return mt_c1a(c, MT_OP__cast, x, 1, &attr);
 }
 
+mt_tensor *mt_cas_beside(mt_calc *c, mt_tensor *x, mt_dtype dtype,
+                         const mt_tensor *beside) {
+  const mt_device device = mt_device_of(beside);
+  x = mt_cas(c, x, dtype);
+  if (!x || x->v.ndim > 0 || device.kind == MT_CPU || mt_device_of(x).kind != MT_CPU)
+    return x;
+  const int64_t none = 0; /* no sizes */
+  return mt_c3(c, MT_OP_where, mt_cones(c, MT_BOOL, device, 0, &none), x,
+               mt_czeros(c, dtype, device, 0, &none));
+}
+
 mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x) {
   return !x || MT_IS_FLOAT(x->v.dtype) ? x : mt_cas(c, x, c->ctx->default_dtype);
 }
@@ -74,11 +85,11 @@ mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
   return y;
 }
 
-mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim) {
-  const mt_attr attr = mt_attr_i(dim);
+mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim, int bits) {
+  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(bits)};
   if (x && c->ctx->grad_enabled && mt_requires_grad(x))
     return mt_csorted(c, x, dim, false, NULL);
-  return mt_c1a(c, MT_OP__sort_values, x, 1, &attr);
+  return mt_c1a(c, MT_OP__sort_values, x, 2, attr);
 }
 
 int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f) {

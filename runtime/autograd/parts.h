@@ -14,6 +14,9 @@ mt_tensor *mt_cpick(mt_calc *c, mt_tensor *x, int64_t dim, int64_t at, bool keep
 mt_tensor *mt_cflat(mt_calc *c, mt_tensor *x);
 /* x converted, or x itself if it has the dtype. A number becomes a 0-dim tensor. */
 mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype);
+/* The same; a 0-dim tensor of the host on the device of `beside`. */
+mt_tensor *mt_cas_beside(mt_calc *c, mt_tensor *x, mt_dtype dtype,
+                         const mt_tensor *beside);
 /* Converted to the default dtype unless it is a float. */
 mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x);
 mt_tensor *mt_cint(mt_calc *c, int64_t x); /* a wrapped integer */
@@ -30,8 +33,9 @@ mt_tensor *mt_creduce(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, bool keep
 mt_tensor *mt_ceq_self(mt_calc *c, mt_tensor *x); /* what is not NaN */
 mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
                       mt_tensor **index /* [out] [optional] */);
-/* x sorted; where no gradient is asked for, without keeping positions. */
-mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim);
+/* x sorted; where no gradient is asked for, without keeping positions. bits: x holds
+** integers 0 .. 2^bits - 1; 0: any. */
+mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim, int bits);
 /* Flat positions, from 1, of what is not 0. Waits for the device. */
 mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x);
 /* The value of a 0-dim tensor. Waits for the device. */

@@ -313,10 +313,6 @@ def scatters():
          lambda x, i, s: last_wins(x, i, s, 0), attrs=dict(dim=1), check=True, exact=True)
     case("scatter", "a number", [grid(2, 5), distinct, 2.5],
          lambda x, i, s: last_wins(x, i, s, 1), attrs=dict(dim=2), check=True, exact=True)
-    case("scatter", "twice at one place", [grid(1, 3), torch.tensor([[2, 2, 2]]),
-                                           f64([[5, 6, 7]])],
-         lambda x, i, s: torch.stack([x[0, 0], s[0, 2], x[0, 2]]).reshape(1, 3),
-         attrs=dict(dim=2), check=True, exact=True)
     case("scatter", "from the end", [grid(5), torch.tensor([-1, 1, -3]), grid(3)],
          lambda x, i, s: x.scatter(0, torch.where(i < 0, i + 5, i - 1), s),
          attrs=dict(dim=1), exact=True)

@@ -1,0 +1,127 @@
+// kernels/cuda/masked_select.cu -- the elements where a mask is true, in order: tiles count
+// theirs, then write them behind those of the tiles before.
+#include <cub/block/block_scan.cuh>
+#include "kernels/cuda/cuda.cuh"
+
+namespace {
+
+constexpr int threads = 256, warps = threads / 32, rounds = 16;
+constexpr int64_t warp_elements = 32 * rounds, tile = warps * warp_elements;
+
+// A bit for each lane's element in each round of its warp.
+__device__ inline unsigned marks(const uint8_t *mask, int64_t n, int64_t first,
+                                 int round) {
+  const int64_t i = first + round * 32 + threadIdx.x % 32;
+  return __ballot_sync(~0u, i < n && mask[i] != 0);
+}
+
+__global__ void __launch_bounds__(threads)
+    count_marked_kernel(int64_t *counts, const uint8_t *mask, int64_t n) {
+  __shared__ unsigned sum;
+  if (threadIdx.x == 0) sum = 0;
+  __syncthreads();
+  const int64_t begin = int64_t(blockIdx.x) * tile;
+  unsigned own = 0;
+  if (begin + tile <= n && reinterpret_cast<uintptr_t>(mask) % 16 == 0) {
+    const uint4 m = reinterpret_cast<const uint4 *>(mask + begin)[threadIdx.x];
+    own = __popc(m.x) + __popc(m.y) + __popc(m.z) + __popc(m.w); // bytes of 0 or 1
+  } else {
+    for (int64_t i = begin + threadIdx.x; i < begin + tile && i < n; i += threads)
+      own += mask[i] != 0;
+  }
+  own = __reduce_add_sync(~0u, own);
+  if (threadIdx.x % 32 == 0) atomicAdd(&sum, own);
+  __syncthreads();
+  if (threadIdx.x == 0) counts[blockIdx.x] = sum;
+}
+static_assert(tile == threads * 16, "16 bytes of the mask a thread");
+
+// counts[i] = the sum of those before: one block.
+__global__ void __launch_bounds__(1024) sum_tiles_kernel(int64_t *counts, int64_t n) {
+  constexpr int items = 8;
+  using scan = cub::BlockScan<int64_t, 1024>;
+  __shared__ typename scan::TempStorage room;
+  int64_t carried = 0;
+  for (int64_t from = 0; from < n; from += 1024 * items) {
+    const int64_t first = from + int64_t(threadIdx.x) * items;
+    int64_t own[items], all;
+#pragma unroll
+    for (int j = 0; j < items; j++) own[j] = first + j < n ? counts[first + j] : 0;
+    scan(room).ExclusiveSum(own, own, all);
+#pragma unroll
+    for (int j = 0; j < items; j++)
+      if (first + j < n) counts[first + j] = carried + own[j];
+    carried += all;
+    __syncthreads();
+  }
+}
+
+template <class S>
+__global__ void __launch_bounds__(threads)
+    write_marked_kernel(S *y, const S *x, const uint8_t *mask, const int64_t *before,
+                        int64_t n, int64_t most) {
+  __shared__ unsigned of_warp[warps];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t first = int64_t(blockIdx.x) * tile + warp * warp_elements;
+  unsigned bits[rounds], count = 0;
+  S v[rounds];
+#pragma unroll
+  for (int r = 0; r < rounds; r++) bits[r] = marks(mask, n, first, r);
+#pragma unroll
+  for (int r = 0; r < rounds; r++) {
+    if (bits[r] >> lane & 1u) v[r] = x[first + r * 32 + lane];
+    count += __popc(bits[r]);
+  }
+  if (lane == 0) of_warp[warp] = count;
+  __syncthreads();
+  int64_t to = before[blockIdx.x];
+#pragma unroll
+  for (int w = 0; w < warps; w++)
+    if (w < warp) to += of_warp[w];
+#pragma unroll
+  for (int r = 0; r < rounds; r++) {
+    const int64_t at = to + __popc(bits[r] & ((1u << lane) - 1));
+    if ((bits[r] >> lane & 1u) && at < most) y[at] = v[r];
+    to += __popc(bits[r]);
+  }
+}
+
+int64_t tiles_of(const mt_call *call) { return (numel(call->in[0]) + tile - 1) / tile; }
+
+size_t masked_select_scratch(const mt_call *call) {
+  return numel(call->out[0]) ? size_t(tiles_of(call)) * 8 : 0;
+}
+
+// _masked_select(x, mask, count): contiguous.
+mt_status run_masked_select(const mt_call *call) {
+  const int64_t n = numel(call->in[0]), most = numel(call->out[0]);
+  const int64_t tiles = tiles_of(call);
+  const cudaStream_t stream = stream_of(call);
+  if (n == 0 || most == 0) return MT_OK;
+  if (tiles > INT32_MAX)
+    return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^43 elements");
+  const uint8_t *mask = reinterpret_cast<const uint8_t *>(call->in[1]->data);
+  int64_t *counts = static_cast<int64_t *>(call->scratch);
+  const unsigned grid = unsigned(tiles);
+  count_marked_kernel<<<grid, threads, 0, stream>>>(counts, mask, n);
+  if (const mt_status status = launched()) return status;
+  sum_tiles_kernel<<<1, 1024, 0, stream>>>(counts, tiles);
+  if (const mt_status status = launched()) return status;
+  const auto launch = [&](auto t) {
+    using S = typename decltype(t)::type;
+    write_marked_kernel<S><<<grid, threads, 0, stream>>>(
+        reinterpret_cast<S *>(call->out[0]->data),
+        reinterpret_cast<const S *>(call->in[0]->data), mask, counts, n, most);
+    return launched();
+  };
+  switch (dtype_size(call->in[0]->dtype)) {
+  case 1: return launch(tag<uint8_t>{});
+  case 2: return launch(tag<uint16_t>{});
+  case 4: return launch(tag<uint32_t>{});
+  default: return launch(tag<uint64_t>{});
+  }
+}
+
+} // namespace
+
+CUDA_ENTRY(_masked_select) = {run_masked_select, masked_select_scratch, MT_ALL_MASK, 3};
