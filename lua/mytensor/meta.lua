@@ -2757,7 +2757,7 @@ function Tensor:masked_scatter(mask, src) end
 ---@return mytensor.Tensor y
 function Tensor:masked_scatter_(mask, src) end
 
---- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins, on a GPU any unless a gradient is asked for or deterministic is set
 ---@param x mytensor.Tensor
 ---@param dim integer
 ---@param index mytensor.Tensor
@@ -2765,14 +2765,14 @@ function Tensor:masked_scatter_(mask, src) end
 ---@return mytensor.Tensor y
 function mt.scatter(x, dim, index, src) end
 
---- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins, on a GPU any unless a gradient is asked for or deterministic is set
 ---@param dim integer
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
 ---@return mytensor.Tensor y
 function Tensor:scatter(dim, index, src) end
 
---- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins
+--- y[index[i][j]][j] = src[i][j] for dim 1; src may be a number; of several at one place the last one wins, on a GPU any unless a gradient is asked for or deterministic is set
 ---@param dim integer
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
