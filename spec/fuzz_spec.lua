@@ -198,8 +198,8 @@ local function public_functions()
     collect_functions(targets, file .. ".", require("mytensor." .. file), {}, 0)
   end
   targets[#targets + 1] = { name = "einsum of equations", f = function(...)
-    return mt.einsum(pick { "ij,jk->ik", "i,i", "ij,ij->", "...i,i...", "ii->i", "ij->ji",
-      "i,j,k->kij", "bij,bjk", "ab,bc,cd,de" }, ...)
+    return mt.einsum(pick { "ij,jk->ik", "i,i", "ij,ij->", "...i,i...", "ii->i",
+      "ij->ji", "i,j,k->kij", "bij,bjk", "ab,bc,cd,de" }, ...)
   end }
   for _, target in ipairs(targets) do
     target.params = params[target.name:match "[^.]*$"]

@@ -21,8 +21,8 @@ end
 
 -- steps of step(): live tensors, live bytes and resident memory are flat after the
 -- first tenth, and the peak is at most 1.3 times what one step needs by itself, beside
--- what may come between two collections: MOST in runtime/bind/collect.c and the fifth of
--- its heap after which Lua collects what is young.
+-- what may come between two collections: MOST in runtime/bind/collect.c and the fifth
+-- of its heap after which Lua collects what is young.
 local function soak(steps, step)
   if shell.sanitized then pending "a sanitizer keeps freed memory for a while" end
   for _ = 1, 3 do step() end

@@ -24,8 +24,8 @@ local function tensors_of(name, ...)
   return list, options
 end
 
---- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y, ...),
---- in which it varies along its own dim. Views; several results.
+--- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y,
+--- ...), in which it varies along its own dim. Views; several results.
 --- @param ... mytensor.Tensor vectors, or one list of them; then options:
 ---   `indexing = "ij"`, or "xy", which exchanges the first two dims
 --- @return mytensor.Tensor ...
@@ -273,7 +273,8 @@ function arrange.one_hot(labels, classes)
     local least, most = labels:amin():item(), labels:amax():item()
     classes = check.integer(2, "one_hot", classes or most, "classes", 1)
     if least < 1 or most > classes then
-      check.fail(1, "one_hot", "labels %s .. %s: 1 .. %d expected", least, most, classes)
+      check.fail(1, "one_hot", "labels %s .. %s: 1 .. %d expected", least, most,
+                 classes)
     end
   end
   classes = check.integer(2, "one_hot", classes, "classes", 1)

@@ -92,8 +92,8 @@ function bridge.apply(t, fn)
   return t:copy_(rebuilt(list, t))
 end
 
-local sizes = { float64 = 8, float32 = 4, float16 = 2, bfloat16 = 2, int64 = 8, int32 = 4,
-  int16 = 2, int8 = 1, uint8 = 1, bool = 1 }
+local sizes = { float64 = 8, float32 = 4, float16 = 2, bfloat16 = 2, int64 = 8,
+  int32 = 4, int16 = 2, int8 = 1, uint8 = 1, bool = 1 }
 
 --- A tensor of the bytes of a string, which are copied.
 --- @param bytes string
@@ -119,8 +119,8 @@ function bridge.frombuffer(bytes, dtype, shape, opts)
   end
   if shape == nil then
     if rest % size ~= 0 then
-      check.fail(1, "frombuffer", "%d bytes are no multiple of the %d of %s", rest, size,
-                 dtype)
+      check.fail(1, "frombuffer", "%d bytes are no multiple of the %d of %s", rest,
+                 size, dtype)
     end
     shape = { rest // size }
   end
@@ -133,7 +133,7 @@ function bridge.frombuffer(bytes, dtype, shape, opts)
     check.fail(1, "frombuffer", "%s of shape %s takes %.0f bytes, %d are there", dtype,
                check.shape_text(shape), wanted, rest)
   end
-  local t = mt._from_bytes(bytes, dtype, shape, opts.big_endian and true or false, offset)
+  local t = mt._from_bytes(bytes, dtype, shape, opts.big_endian == true, offset)
   return opts.device and t:to(opts.device) or t
 end
 

@@ -23,7 +23,9 @@ end
 local function occurrences(inputs, output)
   local bits = {}
   for i, labels in ipairs(inputs) do
-    for _, label in ipairs(labels) do bits[label] = (bits[label] or 0) | 1 << (i - 1) end
+    for _, label in ipairs(labels) do
+      bits[label] = (bits[label] or 0) | 1 << (i - 1)
+    end
   end
   for _, label in ipairs(output) do
     bits[label] = (bits[label] or 0) | 1 << #inputs
@@ -265,7 +267,8 @@ function contraction.plan(inputs, shapes, output, sizes)
     for label, where in pairs(bits) do
       keep[label] = where & both ~= 0 and where & ~both ~= 0
     end
-    local step = pair_step(labels[i], labels[j], keep, sizes, k == #order and output or {})
+    local first = k == #order and output or {}
+    local step = pair_step(labels[i], labels[j], keep, sizes, first)
     if step.swap then i, j = j, i end
     last = last + 1
     step.i, step.j = i, j

@@ -28,7 +28,8 @@ local functions = {
     logspace = false },
   products = { einsum = false, tensordot = true, matrix_norm = true, normalize = false,
     cosine_similarity = false },
-  bridge = { iter = true, map = true, apply = true, frombuffer = false, tobytes = true },
+  bridge = { iter = true, map = true, apply = true, frombuffer = false,
+    tobytes = true },
 }
 for file, names in pairs(functions) do
   for name, is_method in pairs(names) do

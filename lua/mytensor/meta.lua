@@ -5440,8 +5440,8 @@ function Tensor:dsplit(pieces) end
 --- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
 --- has a letter; letters that the result lacks are summed over, a letter twice in one
 --- tensor means its diagonal, "..." any dims, which are broadcast. Without "->" the
---- result has the letters that stand once, by the alphabet. The order of the products is
---- the cheapest.
+--- result has the letters that stand once, by the alphabet. The order of the products
+--- is the cheapest.
 ---@param equation string
 ---@param ... mytensor.Tensor the operands, or one list of them
 ---@return mytensor.Tensor
@@ -5566,8 +5566,8 @@ function mt.matrix_norm(x, p, dim, keepdim) end
 ---@return mytensor.Tensor
 function Tensor:matrix_norm(p, dim, keepdim) end
 
---- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y, ...),
---- in which it varies along its own dim. Views; several results.
+--- Coordinates of a grid: for vectors x, y, ... one tensor each, of shape (#x, #y,
+--- ...), in which it varies along its own dim. Views; several results.
 ---@param ... mytensor.Tensor vectors, or one list of them; then options: `indexing = "ij"`, or "xy", which exchanges the first two dims
 ---@return mytensor.Tensor ...
 function mt.meshgrid(...) end

@@ -70,8 +70,8 @@ end
 local function with_dots(equation, operand, ndim, which)
   local n = #operand.labels
   if operand.dots and ndim < n or not operand.dots and ndim ~= n then
-    fail(equation, "tensor %d has %d dims, '%s' wants %d%s", which, ndim, operand.text, n,
-         operand.dots and " or more" or "")
+    fail(equation, "tensor %d has %d dims, '%s' wants %d%s", which, ndim, operand.text,
+         n, operand.dots and " or more" or "")
   end
   local list = {}
   for i = 1, n + 1 do
@@ -103,8 +103,8 @@ local function sizes_of(equation, inputs, shapes, tensors)
         sizes[label], first[label] = size, i
       elseif size ~= 1 and size ~= sizes[label] then
         local name = type(label) == "string" and label or "..."
-        fail(equation, "'%s' is %d in tensor %d and %d in tensor %d", name, sizes[label],
-             first[label], size, i)
+        fail(equation, "'%s' is %d in tensor %d and %d in tensor %d", name,
+             sizes[label], first[label], size, i)
       end
     end
   end
@@ -138,8 +138,8 @@ end
 --- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
 --- has a letter; letters that the result lacks are summed over, a letter twice in one
 --- tensor means its diagonal, "..." any dims, which are broadcast. Without "->" the
---- result has the letters that stand once, by the alphabet. The order of the products is
---- the cheapest.
+--- result has the letters that stand once, by the alphabet. The order of the products
+--- is the cheapest.
 --- @param equation string
 --- @param ... mytensor.Tensor the operands, or one list of them
 --- @return mytensor.Tensor
@@ -189,8 +189,8 @@ end
 --- before b's.
 --- @param a mytensor.Tensor
 --- @param b mytensor.Tensor
---- @param dims? integer|integer[][] how many: the last of a and the first of b, 2 unless
----   given; or two lists, of a's dims and of b's
+--- @param dims? integer|integer[][] how many: the last of a and the first of b, 2
+---   unless given; or two lists, of a's dims and of b's
 --- @return mytensor.Tensor
 function products.tensordot(a, b, dims)
   check.type(1, "tensordot", a, "tensor")
@@ -229,7 +229,8 @@ function products.tensordot(a, b, dims)
   for _, label in ipairs(lb) do
     if label > #sa then output[#output + 1] = label end
   end
-  return contraction.run(contraction.plan({ la, lb }, { sa, sb }, output, sizes), { a, b })
+  local plan = contraction.plan({ la, lb }, { sa, sb }, output, sizes)
+  return contraction.run(plan, { a, b })
 end
 
 -- ---- norms of matrices --------------------------------------------------------------
@@ -276,8 +277,8 @@ end
 --- Norm of the matrices in the last two dims, or in others.
 --- @param x mytensor.Tensor floats
 --- @param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum
----   of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest
----   sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---   of the singular values), 2 (the largest one), 1 and -1 (the largest and the
+---   smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
 --- @param dim? integer[] the two dims
 --- @param keepdim? boolean keep them, with size 1
 --- @return mytensor.Tensor

@@ -31,8 +31,10 @@ local function on(device)
       local leaf = range(1, 2):requires_grad_()
       mt.meshgrid(leaf, range(1, 3)):sum():backward()
       assert.same({ 3, 3 }, leaf.grad:totable())
-      says("'meshgrid' (a vector expected, got shape [2, 2])", mt.meshgrid, mt.ones(2, 2))
-      says("indexing: 'ij' or 'xy' expected", mt.meshgrid, x:flatten(), { indexing = "z" })
+      says("'meshgrid' (a vector expected, got shape [2, 2])", mt.meshgrid,
+        mt.ones(2, 2))
+      says("indexing: 'ij' or 'xy' expected", mt.meshgrid, x:flatten(),
+        { indexing = "z" })
     end)
 
     it("broadcast_tensors expands to one shape", function()
@@ -52,7 +54,8 @@ local function on(device)
       assert.same({ {}, { 1, 2, 3, 4, 5, 6, 7 } }, lists(x:tensor_split { 1 }))
       assert.same({ { 1 }, { 2 }, {} }, lists(range(1, 2):tensor_split(3)))
       local m = range(1, 8):view(2, 4)
-      assert.same({ { { 1, 2 }, { 5, 6 } }, { { 3, 4 }, { 7, 8 } } }, lists(m:hsplit(2)))
+      assert.same({ { { 1, 2 }, { 5, 6 } }, { { 3, 4 }, { 7, 8 } } },
+        lists(m:hsplit(2)))
       assert.same({ { { 1, 2, 3, 4 } }, { { 5, 6, 7, 8 } } }, lists(m:vsplit(2)))
       assert.same({ { { { 1, 2 }, { 3, 4 } } }, { { { 5, 6 }, { 7, 8 } } } },
         lists(range(1, 8):view(2, 2, 2):vsplit(2)))
@@ -85,13 +88,15 @@ local function on(device)
       local opts = { device = device }
       assert.same({ { 1, 2, 2 }, { 1, 1, 2 } },
         mt.tril_indices(2, 2, 0, opts):totable())
-      assert.same({ { 1, 1, 2 }, { 2, 3, 3 } }, mt.triu_indices(3, nil, 1, opts):totable())
+      assert.same({ { 1, 1, 2 }, { 2, 3, 3 } },
+        mt.triu_indices(3, nil, 1, opts):totable())
       assert.equal("int64", mt.tril_indices(2, 2, 0, opts):dtype())
     end)
 
     it("one_hot marks the class", function()
       local labels = range(1, 3):long()
-      assert.same({ { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } }, mt.one_hot(labels):totable())
+      assert.same({ { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } },
+        mt.one_hot(labels):totable())
       assert.same({ 1, 3, 5 }, mt.one_hot(labels:unsqueeze(1), 5):shape())
       assert.same({ 0, 2 }, mt.one_hot(labels:narrow(1, 1, 0), 2):shape())
       says("labels 1 .. 3: 1 .. 2 expected", mt.one_hot, labels, 2)
@@ -102,7 +107,8 @@ local function on(device)
       local y = mt.logspace(0, 3, 4, 10, { dtype = "float64", device = device })
       assert.is_true(y:cpu():allclose(mt.tensor({ 1, 10, 100, 1000 },
         { dtype = "float64" })))
-      assert.same({ 1, 2, 4, 8 }, mt.logspace(0, 3, 4, 2, { device = device }):totable())
+      assert.same({ 1, 2, 4, 8 },
+        mt.logspace(0, 3, 4, 2, { device = device }):totable())
       says("unknown option 'colour'", mt.logspace, 0, 1, 2, 3, { colour = 1 })
     end)
 

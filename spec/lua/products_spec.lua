@@ -52,7 +52,8 @@ local function slow_einsum(equation, tensors)
       local position = 1
       for d = 1, #part do
         local stretched = tensors[i]:size(d) == 1
-        position = position + (stretched and 0 or at[part:sub(d, d)] - 1) * strides[i][d]
+        local index = stretched and 0 or at[part:sub(d, d)] - 1
+        position = position + index * strides[i][d]
       end
       product = product * values[i][position]
     end
@@ -89,7 +90,9 @@ local CASES = {
 }
 
 local function on(device)
-  local function randn(shape) return mt.randn(shape, { dtype = "float64" }):to(device) end
+  local function randn(shape)
+    return mt.randn(shape, { dtype = "float64" }):to(device)
+  end
   before_each(function() mt.manual_seed(3) end)
 
   describe("einsum on " .. device, function()
@@ -264,7 +267,8 @@ describe("products", function()
     says("tensor 1 has 2 dims, '...ijk' wants 3 or more", mt.einsum, "...ijk", a)
     says("'j' is 3 in tensor 1 and 4 in tensor 2", mt.einsum, "ij,kj->ik", a, b)
     says("'i' is 2 and 3 in tensor 1 of shape [2, 3]", mt.einsum, "ii", a)
-    says("bad argument #1 to 'einsum' (string expected, got mytensor.Tensor)", mt.einsum, a)
+    says("bad argument #1 to 'einsum' (string expected, got mytensor.Tensor)",
+      mt.einsum, a)
     says("bad argument #3 to 'einsum' (tensor expected, got", mt.einsum, "i,j", a, 2)
     says("dim 2 of shape [2, 3] and dim 2 of shape [3, 4] differ", mt.tensordot, a, b,
       { { 2 }, { 2 } })

@@ -1,14 +1,14 @@
--- spec/support/coverage.lua: how many ops have reference values, reference gradients, and
--- difference quotients of their gradients, in each dtype. The harness runs them on every
--- device.
+-- spec/support/coverage.lua: how many ops have reference values, reference gradients,
+-- and difference quotients of their gradients, in each dtype. The harness runs them on
+-- every device.
 
 local mt = require "mytensor"
 local reference = require "spec.support.reference"
 
 local coverage = {}
 
-coverage.dtypes = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
-  "int8", "uint8", "bool" }
+coverage.dtypes = { "float32", "float64", "float16", "bfloat16", "int64", "int32",
+  "int16", "int8", "uint8", "bool" }
 coverage.kinds = { "values", "gradients", "gradients of gradients" }
 
 local IS_FLOAT = { float32 = true, float64 = true, float16 = true, bfloat16 = true }

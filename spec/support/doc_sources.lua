@@ -98,7 +98,8 @@ end
 
 -- Files whose functions are not for users.
 local INTERNAL = { check = true, compiler = true, contraction = true, kernel = true,
-  repl = true, meta = true, ["nn/walk"] = true, ["nn/pair"] = true, ["utils/terminal"] = true }
+  repl = true, meta = true, ["nn/walk"] = true, ["nn/pair"] = true,
+  ["utils/terminal"] = true }
 -- Where the table of a file that is no class stands in the module.
 local PLACES = {
   ["class"] = "mt", ["gradcheck"] = "mt", ["serialisation"] = "mt",

@@ -1,6 +1,6 @@
--- spec/support/porting.lua: what PyTorch, torch7 and NumPy call things, and what they are
--- here. lua/PORTING.md is made of it; spec/porting_spec.lua runs every call in the last
--- column, so none can be missing or misspelt.
+-- spec/support/porting.lua: what PyTorch, torch7 and NumPy call things, and what they
+-- are here. lua/PORTING.md is made of it; spec/porting_spec.lua runs every call in the
+-- last column, so none can be missing or misspelt.
 --
 -- A row: PyTorch, torch7, NumPy ("" where there is no such function), a call here, and
 -- perhaps a remark. In names `t.` stands for a tensor's method, `F.` for
@@ -19,7 +19,8 @@ function porting.variables(mt)
     x = x, a = mt.randn(4, 4), b = mt.randn(4, 4), c = mt.randn(4, 4),
     v = mt.randn(4), w = mt.randn(4), u = mt.randn(3),
     i = int { 1, 3 }, at = int { { 1, 2, 3, 4 }, { 4, 3, 2, 1 } },
-    m = x:gt(0.5), k = 2, n = int { { 1, 2 }, { 3, 4 } }, j = int { { 3, 1 }, { 2, 2 } },
+    m = x:gt(0.5), k = 2, n = int { { 1, 2 }, { 3, 4 } },
+    j = int { { 3, 1 }, { 2, 2 } },
     p = mt.randn(2, 3, 4), q = mt.randn(2, 4, 3), s = mt.tensor(0.5),
     image = mt.randn(1, 4, 6, 6), kernel = mt.randn(2, 4, 3, 3),
     labels = int { 1, 2, 3, 4 }, logits = mt.randn(4, 4),
@@ -39,17 +40,20 @@ porting.differences = {
   { "`==` compares handles",
     "since Lua makes a boolean of it: `a:eq(b)` compares elements, `a:equal(b)` whole "
       .. "tensors." },
-  { "`*` and `/` are elementwise", "also for torch7's users; `a:matmul(b)` multiplies." },
+  { "`*` and `/` are elementwise",
+    "also for torch7's users; `a:matmul(b)` multiplies." },
   { "Attributes come by position or by name",
     "`x:sum(1, true)` or `x:sum{dim = 1, keepdim = true}`." },
   { "Several results are several values",
     "`local values, positions = x:max(1)`; functions that cut a tensor into any number "
       .. "of pieces give a table." },
   { "Methods in place end in `_`",
-    "as in PyTorch; torch7's methods, which wrote into their tensor, have that bar here." },
+    "as in PyTorch; torch7's methods, which wrote into their tensor, have that bar "
+      .. "here." },
   { "An element is a tensor, too", "`x[1][2]:item()` gives the number." },
-  { "Names that Lua reserves", "`repeat` is `tile`, `and`, `or`, `not` are `logical_and`, "
-      .. "`logical_or`, `logical_not`; `end` in a range is -1." },
+  { "Names that Lua reserves",
+    "`repeat` is `tile`; `and`, `or`, `not` are `logical_and`, `logical_or`, "
+      .. "`logical_not`; `end` in a range is -1." },
   { "Not here",
     "complex, sparse and quantised tensors, Fourier transforms, and decompositions of "
       .. "matrices (inverse, solve, eigenvalues, SVD)." },
@@ -58,7 +62,8 @@ porting.differences = {
 porting.sections = {
   { "Making tensors",
     { "torch.tensor", "torch.Tensor{...}", "array", "mt.tensor{ {1, 2}, {3, 4} }" },
-    { "torch.as_tensor, from_numpy", "", "asarray", "mt.tensor({1, 2}, {dtype = 'int32'})",
+    { "torch.as_tensor, from_numpy", "", "asarray",
+      "mt.tensor({1, 2}, {dtype = 'int32'})",
       "from a table" },
     { "torch.frombuffer", "", "frombuffer, fromstring",
       "mt.frombuffer(('\\0'):rep(8), 'float32')" },
@@ -101,7 +106,8 @@ porting.sections = {
     { "t.uniform_", "t:uniform", "random.uniform", "x:uniform_(-1, 1)" },
     { "t.normal_", "t:normal", "random.normal", "x:normal_(0, 2)" },
     { "t.random_", "t:random", "", "x:random_(1, 6)" },
-    { "torch.get_rng_state", "torch.getRNGState", "random.get_state", "mt.get_rng_state()" },
+    { "torch.get_rng_state", "torch.getRNGState", "random.get_state",
+      "mt.get_rng_state()" },
     { "torch.set_rng_state", "torch.setRNGState", "random.set_state",
       "mt.set_rng_state(mt.get_rng_state())" },
   },
@@ -135,7 +141,8 @@ porting.sections = {
       .. "row:mul_(2) end end)()" },
     { "t.map_", "t:map", "vectorize", "x:map(function(e) return 2 * e end)" },
     { "t.apply_", "t:apply", "", "x:apply(function(e) return 2 * e end)", "in place" },
-    { "str(t)", "print(t)", "array2string", "x:format()", "and `x:show()`, which prints" },
+    { "str(t)", "print(t)", "array2string", "x:format()",
+      "and `x:show()`, which prints" },
     { "torch.set_printoptions", "torch.setprintoptions", "set_printoptions",
       "mt.set_printoptions{precision = 4}" },
     { "len(t)", "t:size(1)", "len", "#x" },
@@ -232,11 +239,13 @@ porting.sections = {
     { "torch.scatter", "t:scatter", "put_along_axis", "x:scatter(1, at, b)" },
     { "torch.scatter_add", "t:scatterAdd", "", "x:scatter_add(1, at, b)" },
     { "torch.scatter_reduce", "", "", "x:scatter_reduce(1, at, b, 'amax')" },
-    { "torch.index_add", "t:indexAdd", "add.at", "x:index_add(1, i, b:narrow(1, 1, 2))" },
+    { "torch.index_add", "t:indexAdd", "add.at",
+      "x:index_add(1, i, b:narrow(1, 1, 2))" },
     { "torch.index_copy", "t:indexCopy", "", "x:index_copy(1, i, b:narrow(1, 1, 2))" },
     { "torch.index_fill", "t:indexFill", "", "x:index_fill(1, i, 0)" },
     { "t.put_", "", "put", "x:put_(i, v:narrow(1, 1, 2))" },
-    { "torch.searchsorted", "", "searchsorted", "mt.searchsorted(mt.linspace(0, 1, 5), x)" },
+    { "torch.searchsorted", "", "searchsorted",
+      "mt.searchsorted(mt.linspace(0, 1, 5), x)" },
     { "torch.bucketize", "", "digitize", "x:bucketize(mt.linspace(0, 1, 5))" },
     { "torch.unique", "", "unique", "n:unique()" },
     { "torch.unique_consecutive", "", "", "n:unique_consecutive()" },
@@ -320,7 +329,8 @@ porting.sections = {
     { "torch.special.i1", "", "scipy.special.i1", "a:i1()" },
     { "torch.special.i1e", "", "scipy.special.i1e", "a:i1e()" },
     { "torch.logit", "", "scipy.special.logit", "x:logit()" },
-    { "torch.sigmoid, special.expit", "t:sigmoid", "scipy.special.expit", "a:sigmoid()" },
+    { "torch.sigmoid, special.expit", "t:sigmoid", "scipy.special.expit",
+      "a:sigmoid()" },
     { "torch.xlogy", "", "scipy.special.xlogy", "x:xlogy(x)" },
     { "torch.special.xlog1py", "", "scipy.special.xlog1py", "x:xlog1py(x)" },
     { "torch.logaddexp", "", "logaddexp", "a:logaddexp(b)" },
@@ -352,7 +362,8 @@ porting.sections = {
     { "torch.bitwise_not, ~", "bit.bnot", "invert", "~n" },
     { "torch.bitwise_left_shift, <<", "bit.lshift", "left_shift", "n << j" },
     { "torch.bitwise_right_shift, >>", "bit.rshift", "right_shift", "n >> j" },
-    { "", "", "bitwise_count", "n:popcount()", "of a negative number in two's complement" },
+    { "", "", "bitwise_count", "n:popcount()",
+      "of a negative number in two's complement" },
   },
   { "Reductions and scans",
     { "torch.sum", "t:sum", "sum", "x:sum(1)" },
@@ -435,7 +446,8 @@ porting.sections = {
     { "t.register_hook", "", "", "leaf:register_hook(function(g) return 2 * g end)" },
     { "t.is_leaf", "", "", "leaf:is_leaf()" },
     { "with torch.no_grad()", "", "", "mt.no_grad(function() return leaf * 2 end)" },
-    { "with torch.enable_grad()", "", "", "mt.enable_grad(function() return leaf * 2 end)" },
+    { "with torch.enable_grad()", "", "",
+      "mt.enable_grad(function() return leaf * 2 end)" },
     { "torch.is_grad_enabled", "", "", "mt.is_grad_enabled()" },
     { "torch.autograd.gradcheck", "nn.Jacobian", "",
       "mt.gradcheck(function(t) return t:sin() end, {leaf})" },
@@ -447,7 +459,8 @@ porting.sections = {
   },
   { "Networks",
     { "nn.Module", "nn.Module", "", "nn.Module" },
-    { "nn.Sequential", "nn.Sequential", "", "nn.Sequential(nn.Linear(4, 4), nn.ReLU())" },
+    { "nn.Sequential", "nn.Sequential", "",
+      "nn.Sequential(nn.Linear(4, 4), nn.ReLU())" },
     { "nn.ModuleList", "nn.Container", "", "nn.ModuleList" },
     { "nn.Parameter", "", "", "nn.Parameter(mt.zeros(3))" },
     { "nn.Linear, F.linear", "nn.Linear", "", "nn.Linear(4, 2)" },
@@ -498,7 +511,8 @@ porting.sections = {
     { "nn.utils.clip_grad_norm_", "", "",
       "nn.utils.clip_grad_norm_(model:parameters(), 1)" },
     { "optim.SGD", "optim.sgd", "", "mt.optim.SGD(model:parameters(), {lr = 0.1})" },
-    { "optim.Adam", "optim.adam", "", "mt.optim.Adam(model:parameters(), {lr = 1e-3})" },
+    { "optim.Adam", "optim.adam", "",
+      "mt.optim.Adam(model:parameters(), {lr = 1e-3})" },
     { "optim.AdamW", "", "", "mt.optim.AdamW(model:parameters(), {lr = 1e-3})" },
   },
   { "Files, data, devices",
