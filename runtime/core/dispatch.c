@@ -212,9 +212,12 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
   if (entry->contiguous)
     for (int i = 0; i < r->nin && i < 31; i++)
       if (r->in[i] && (entry->contiguous >> i & 1u)) MT_TRY(contiguous_input(r, i));
-  mt_fault local, *fault = mt_fault_word(r->ctx, r->device, &local);
-  if (!fault) return mt_fail(MT_EDEVICE, "%s", r->backend->device->error_text());
-  void *stream = r->device.kind == MT_CPU ? NULL : r->ctx->stream[r->device.index];
+  const bool host = r->device.kind == MT_CPU;
+  mt_fault local, *fault = &local;
+  local.set = 0;
+  if (!host && !(fault = mt_fault_word(r->ctx, r->device, &local)))
+    return mt_fail(MT_EDEVICE, "%s", r->backend->device->error_text());
+  void *stream = host ? NULL : r->ctx->stream[r->device.index];
   mt_call call = {.op = (int)r->op->op,
                   .nin = r->nin,
                   .nout = r->nout,
@@ -232,10 +235,12 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
                   .deterministic = r->ctx->deterministic,
                   .cudnn = r->ctx->cudnn,
                   .replay = r->ctx->graph ? replay_of(r, attr) : NULL};
-  if (entry->scratch)
-    MT_TRY(mt_scratch_alloc(r->ctx, r->device, entry->scratch(&call), &call));
-  mt_status status =
-      mt_kernel_status(r->ctx, r->device, r->op->name, entry->run(&call));
+  const size_t scratch = entry->scratch ? entry->scratch(&call) : 0;
+  if (scratch > 0) MT_TRY(mt_scratch_alloc(r->ctx, r->device, scratch, &call));
+  mt_status status = entry->run(&call);
+  if (!host || status != MT_OK ||
+      __atomic_load_n(&r->ctx->interrupt.stop, __ATOMIC_RELAXED))
+    status = mt_kernel_status(r->ctx, r->device, r->op->name, status);
   if (call.scratch) mt_block_free(r->device, call.scratch, call.scratch_bytes);
   if (status == MT_OK && local.set) status = mt_fault_error(&local);
   for (int i = 0; i < r->nout && status == MT_OK; i++)

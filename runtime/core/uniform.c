@@ -58,7 +58,8 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
   const mt_tensor *x = leader(op, nin, in);
   if (!x) return false;
   const mt_device device = mt_device_of(x);
-  const mt_backend *backend = mt_backend_of(device);
+  const bool host = device.kind == MT_CPU; /* nothing to ask for there */
+  const mt_backend *backend = host ? mt_cpu_backend() : mt_backend_of(device);
   const mt_entry *entry = backend ? backend->forward[op->op] : NULL;
   if (!entry || !(entry->dtypes >> x->v.dtype & 1u) || entry->contiguous ||
       entry->scratch)
@@ -66,20 +67,21 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
   const bool boolean = op->kind == MT_KIND_PREDICATE || op->kind == MT_KIND_COMPARE;
   const mt_dtype dtype = boolean ? MT_BOOL : x->v.dtype;
   if (out[0] && !may_write(out[0], x, dtype, nin, in)) return false;
-  mt_fault local, *fault = mt_fault_word(ctx, device, &local);
-  if (!fault) return false;
+  mt_fault local, *fault = &local;
+  local.set = 0;
+  if (!host && !(fault = mt_fault_word(ctx, device, &local))) return false;
   mt_view number[3];
   int64_t value[3];
   const mt_view *seen[3];
   for (int i = 0; i < nin; i++)
     seen[i] =
         in[i]->wrapped ? number_view(in[i], &x->v, &value[i], &number[i]) : &in[i]->v;
-  if (device.kind != MT_CPU) mt_note_streams(ctx, nin, in, 1, out);
+  if (!host) mt_note_streams(ctx, nin, in, 1, out);
   mt_guard_name(op->name);
   mt_tensor *y = out[0];
   if (!y) {
     *status = mt_plan_result(ctx, dtype, device, &x->v,
-                             device.kind != MT_CPU && mt_is_channels_last(&x->v), &y);
+                             !host && mt_is_channels_last(&x->v), &y);
     if (*status != MT_OK) return true;
   }
   mt_view *const target = &y->v;
@@ -89,8 +91,7 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
                         .in = seen,
                         .out = &target,
                         .attr = attr,
-                        .stream =
-                            device.kind == MT_CPU ? NULL : ctx->stream[device.index],
+                        .stream = host ? NULL : ctx->stream[device.index],
                         .seed = ctx->seed,
                         .fault = fault,
                         .device = device.index,
@@ -98,7 +99,10 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
                         .interrupt = &ctx->interrupt,
                         .precision = ctx->precision,
                         .deterministic = ctx->deterministic};
-  *status = mt_kernel_status(ctx, device, op->name, entry->run(&call));
+  *status = entry->run(&call);
+  if (!host || *status != MT_OK ||
+      __atomic_load_n(&ctx->interrupt.stop, __ATOMIC_RELAXED))
+    *status = mt_kernel_status(ctx, device, op->name, *status);
   if (*status == MT_OK && fault == &local && local.set)
     *status = mt_fault_error(&local);
   if (*status != MT_OK) {
