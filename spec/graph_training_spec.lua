@@ -8,6 +8,7 @@ local nn = mt.nn
 local function on_gpu(name, fn)
   it(name, function()
     if not devices.cuda then return devices.without_cuda(pending) end
+    if os.getenv "MYTENSOR_GUARD" == "1" then pending "guards: nothing is captured" end
     fn()
   end)
 end
