@@ -151,6 +151,13 @@ static int64_t chunk_end(const mt_reduction *r, int64_t chunk) {
   return end < r->folded.numel ? end : r->folded.numel;
 }
 
+/* The state of a chunk of result i; side by side where states are written one after the
+** other. */
+static mt_cell *partial_of(const mt_reduction *r, int64_t i, int64_t chunk) {
+  return r->partial +
+         2 * (r->columns ? chunk * r->kept.numel + i : i * r->nchunks + chunk);
+}
+
 static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks */
   const mt_reduction *r = context;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
@@ -163,7 +170,7 @@ static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks 
     if (r->nchunks == 1)
       finish(r, state, offset);
     else
-      memcpy(r->partial + 2 * item, state, sizeof state);
+      memcpy(partial_of(r, item / r->nchunks, chunk), state, sizeof state);
   }
 }
 
@@ -216,13 +223,13 @@ static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x ch
     fold_columns(r, r->x + offset[0], cols, chunk * r->chunk, chunk_end(r, chunk), a,
                  b);
     for (int64_t j = 0; j < cols; j++) {
-      const mt_cell state[2] = {a[j], b[j]};
       if (r->nchunks == 1) {
+        const mt_cell state[2] = {a[j], b[j]};
         finish(r, state, offset);
         for (int k = 0; k < 3; k++) offset[k] += kept->stride[k][0];
       } else {
-        memcpy(r->partial + 2 * ((index + j) * r->nchunks + chunk), state,
-               sizeof state);
+        mt_cell *to = partial_of(r, index + j, chunk);
+        to[0] = a[j], to[1] = b[j];
       }
     }
   }
@@ -236,7 +243,7 @@ static void merge_range(void *context, int64_t lo, int64_t hi) { /* kept */
     mt_cell state[2];
     state_init(r, &state[0], &state[1]);
     for (int64_t c = 0; c < r->nchunks; c++) {
-      const mt_cell *t = r->partial + 2 * (i * r->nchunks + c);
+      const mt_cell *t = partial_of(r, i, c);
       state_merge(r, state, c * r->chunk, t, chunk_end(r, c) - c * r->chunk);
     }
     mt_space_seek(&r->kept, i, coord, offset);
