@@ -5,19 +5,23 @@
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/stream.h"
 
-#define LEAST_BLOCK 256    /* elements */
-#define MOST_BLOCK  1024   /* elements */
-#define BLOCK_BYTES 32768  /* of all registers together */
-#define ROW_BYTES   524288 /* the same, of rows that are not cut */
-#define AHEAD       2      /* blocks, of what is fetched while another is written */
+#define LEAST_BLOCK 256       /* elements */
+#define MOST_BLOCK  1024      /* elements */
+#define BLOCK_BYTES 32768     /* of all registers together */
+#define ROW_BYTES   (1 << 20) /* the same, of rows that are not cut */
+#define MOST_ROWS   64        /* at once */
+#define AHEAD       2         /* blocks, of what is fetched while another is written */
 
 typedef struct job {
   const mt_fuse_code *code;
   const mt_call *call;
   const mt_fuse_loops *loops;
   int nout;
-  int64_t numel, length;         /* elements; of a row */
-  int64_t block;                 /* elements of a register */
+  int64_t numel, length; /* elements; of a row */
+  int64_t block;         /* elements of a register */
+  int64_t batch, pitch;  /* rows at once; elements from one to the next in a register */
+  int64_t rows;          /* all of them */
+  int64_t slot_bytes;
   bool cut;                      /* rows are longer than a block */
   bool linear[MT_FUSE_MAX_ARGS]; /* elements lie as they are counted */
   bool streamed[MT_FUSE_MAX_OUTPUTS];
@@ -29,13 +33,14 @@ typedef struct worker {
   char *memory;
   char **at;     /* [nregisters] where values are: in `home`, or in a tensor */
   char *home;    /* nregisters blocks */
-  char *slot;    /* nslots of MT_SLOT_BYTES */
-  mt_cell *cell; /* [nfolds] */
-  int64_t seen;  /* elements that were taken up before this block */
-  /* Where a block lies: an index, and where that is in the loops; of rows, offsets. */
+  char *slot;    /* nslots of j->slot_bytes */
+  mt_cell *cell; /* [nfolds][batch] */
+  /* Where a block lies: an index, and where that is in the loops; of rows, how many they
+  ** are, and the offset of each. */
   int64_t start;
   int64_t coord[MT_MAX_DIMS];
-  int64_t offset[MT_FUSE_MAX_ARGS]; /* elements */
+  int64_t rows;
+  int64_t *offset; /* [nargs][batch], elements */
 } worker;
 
 static const mt_view *view_of(const job *j, int arg) {
@@ -73,7 +78,9 @@ static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width,
   const mt_fuse_loops *l = j->loops;
   const int64_t *stride = l->stride[arg];
   if (j->code->program->reduces) {
-    fn(view_of(j, arg), n, w->offset[arg] + w->start * stride[0], stride[0], dtype, p);
+    for (int64_t r = 0; r < w->rows; r++)
+      fn(view_of(j, arg), n, w->offset[arg * j->batch + r] + w->start * stride[0],
+         stride[0], dtype, p + r * j->pitch * width);
     return;
   }
   if (j->linear[arg]) {
@@ -111,7 +118,9 @@ static char *in_place(const worker *w, int arg, mt_dtype dtype, int64_t n) {
   if (!j->code->program->reduces)
     return j->linear[arg] ? v->data + w->start * size : NULL;
   if (j->loops->stride[arg][0] != 1) return NULL;
-  return v->data + (w->offset[arg] + w->start) * size;
+  if (w->rows > 1 && (j->loops->ndim > 2 || j->loops->stride[arg][1] != j->pitch))
+    return NULL;
+  return v->data + (w->offset[arg * j->batch] + w->start) * size;
 }
 
 static void load(worker *w, const mt_step *s, int64_t n, char *home) {
@@ -121,7 +130,8 @@ static void load(worker *w, const mt_step *s, int64_t n, char *home) {
   w->at[s->to] = direct ? direct : home;
   if (direct) return;
   walk(w, arg, n, j->code->compute, s->width, home, load_piece);
-  pad(home, n, s->width);
+  for (int64_t r = 0; r < w->rows; r++)
+    pad(home + r * j->pitch * s->width, n, s->width);
 }
 
 /* A large result passes the caches, while the next blocks of what is read are fetched. */
@@ -160,7 +170,7 @@ static void row(worker *w, const mt_step *s, int64_t n, char *home) {
     if (direct) p[0] = direct;
   }
   for (int a = 0; a < s->nargs; a++) p[a + 1] = w->at[s->arg[a]];
-  s->row(round_up(n), p, s->attr);
+  s->row(w->rows > 1 ? w->rows * w->j->pitch : round_up(n), p, s->attr);
   w->at[s->to] = p[0];
 }
 
@@ -168,47 +178,91 @@ static void fold(worker *w, const mt_step *s, int64_t n) {
   const mt_fold_kind kind = s->op == MT_FUSE_SUM    ? MT_FOLD_SUM
                             : s->op == MT_FUSE_AMAX ? MT_FOLD_MAX
                                                     : MT_FOLD_MIN;
-  const int type = w->j->code->compute == MT_F64;
-  mt_cell state[2] = {w->cell[s->index]};
-  (*MT_ISA_PICK(mt_folds))[type][kind].row(n, w->at[s->arg[0]], w->start, 0, state);
-  w->cell[s->index] = state[0];
+  const job *j = w->j;
+  const mt_fold_row take =
+      (*MT_ISA_PICK(mt_folds))[j->code->compute == MT_F64][kind].row;
+  mt_cell *cell = w->cell + s->index * j->batch;
+  for (int64_t r = 0; r < w->rows; r++) {
+    mt_cell state[2] = {cell[r]};
+    take(n, w->at[s->arg[0]] + r * j->pitch * j->code->width, w->start, 0, state);
+    cell[r] = state[0];
+  }
 }
 
-/* ---- slots ---- */
+/* ---- slots: a value for each row of the batch ---- */
 
-static void set_slot(const job *j, char *slot, double x) {
-  float one = (float)x;
+static void set_slot(const job *j, char *slot, int64_t r, double x) {
   if (j->code->compute == MT_F64)
-    mt_cpu_pack(MT_ROW_UNIT, 8, (const char *)&x, 0, slot);
+    ((double *)slot)[r] = x;
   else
-    mt_cpu_pack(MT_ROW_UNIT, 4, (const char *)&one, 0, slot);
+    ((float *)slot)[r] = (float)x;
+}
+
+static void load_slot(const worker *w, const mt_step *s, char *to) {
+  const job *j = w->j;
+  const mt_view *v = j->call->in[s->index];
+  const int arg = j->nout + s->index;
+  const int64_t size = mt_cpu_size(v->dtype), *at = w->offset + arg * j->batch;
+  if (j->loops->ndim <= 2) {
+    const int64_t stride = j->loops->ndim == 2 ? j->loops->stride[arg][1] : 0;
+    mt_cpu_load(v->dtype, w->rows, v->data + at[0] * size, stride * size,
+                j->code->compute, to);
+    return;
+  }
+  for (int64_t r = 0; r < w->rows; r++)
+    mt_cpu_load(v->dtype, 1, v->data + at[r] * size, 0, j->code->compute,
+                to + r * j->code->width);
+}
+
+static void store_slot(const worker *w, const mt_step *s) {
+  const job *j = w->j;
+  const mt_view *v = view_of(j, s->index);
+  const int64_t size = mt_cpu_size(v->dtype), *at = w->offset + s->index * j->batch;
+  const char *from = w->slot + s->arg[0] * j->slot_bytes;
+  const mt_dtype dtype = s->width == 1 ? MT_U8 : j->code->compute;
+  if (j->loops->ndim <= 2) {
+    const int64_t stride = j->loops->ndim == 2 ? j->loops->stride[s->index][1] : 0;
+    mt_cpu_store(dtype, w->rows, from, v->dtype, v->data + at[0] * size, stride * size);
+    return;
+  }
+  for (int64_t r = 0; r < w->rows; r++)
+    mt_cpu_store(dtype, 1, from + r * s->width, v->dtype, v->data + at[r] * size, 0);
 }
 
 static void slot_step(worker *w, const mt_step *s) {
   const job *j = w->j;
-  char *to = w->slot + s->to * MT_SLOT_BYTES;
+  const int64_t bytes = j->slot_bytes, padded = round_up(w->rows);
+  char *to = w->slot + s->to * bytes;
   switch (s->kind) {
-  case MT_SLOT_LOAD: {
-    const mt_view *v = j->call->in[s->index];
-    const int64_t at = w->offset[j->nout + s->index] * mt_cpu_size(v->dtype);
-    mt_cpu_load(v->dtype, MT_ROW_UNIT, v->data + at, 0, j->code->compute, to);
+  case MT_SLOT_LOAD:
+    load_slot(w, s, to);
+    pad(to, w->rows, s->width);
     break;
-  }
-  case MT_SLOT_LENGTH: set_slot(j, to, (double)j->length); break;
-  case MT_SLOT_FOLDED: set_slot(j, to, w->cell[s->index].f); break;
+  case MT_SLOT_LENGTH:
+    for (int64_t r = 0; r < padded; r++) set_slot(j, to, r, (double)j->length);
+    break;
+  case MT_SLOT_FOLDED:
+    for (int64_t r = 0; r < w->rows; r++)
+      set_slot(j, to, r, w->cell[s->index * j->batch + r].f);
+    pad(to, w->rows, s->width);
+    break;
   case MT_SLOT_ROW: {
     char *p[4] = {to};
-    for (int a = 0; a < s->nargs; a++) p[a + 1] = w->slot + s->arg[a] * MT_SLOT_BYTES;
-    s->row(MT_ROW_UNIT, p, s->attr);
+    for (int a = 0; a < s->nargs; a++) p[a + 1] = w->slot + s->arg[a] * bytes;
+    s->row(padded, p, s->attr);
     break;
   }
-  default: {
-    const mt_view *v = view_of(j, s->index);
-    const int64_t at = w->offset[s->index] * mt_cpu_size(v->dtype);
-    mt_cpu_store(s->width == 1 ? MT_U8 : j->code->compute, 1,
-                 w->slot + s->arg[0] * MT_SLOT_BYTES, v->dtype, v->data + at, 0);
+  default: store_slot(w, s);
   }
-  }
+}
+
+static void spread(worker *w, const mt_step *s, int64_t n, char *home) {
+  const job *j = w->j;
+  const char *from = w->slot + s->arg[0] * j->slot_bytes;
+  for (int64_t r = 0; r < w->rows; r++)
+    mt_cpu_pack(round_up(n), s->width, from + r * s->width, 0,
+                home + r * j->pitch * s->width);
+  w->at[s->to] = home;
 }
 
 /* ---- steps ---- */
@@ -221,10 +275,7 @@ static void run_steps(worker *w, const mt_steps *list, int64_t n) {
     switch (s->kind) {
     case MT_STEP_LOAD: load(w, s, n, home); break;
     case MT_STEP_ROW: row(w, s, n, home); break;
-    case MT_STEP_SPREAD:
-      mt_cpu_pack(round_up(n), s->width, w->slot + s->arg[0] * MT_SLOT_BYTES, 0, home);
-      w->at[s->to] = home;
-      break;
+    case MT_STEP_SPREAD: spread(w, s, n, home); break;
     case MT_STEP_FOLD: fold(w, s, n); break;
     case MT_STEP_STORE: store(w, s, n); break;
     default: slot_step(w, s);
@@ -234,35 +285,42 @@ static void run_steps(worker *w, const mt_steps *list, int64_t n) {
 
 static void begin_folds(worker *w) {
   const mt_fuse_program *p = w->j->code->program;
-  for (int i = 0, k = 0; i < p->nnodes; i++) {
+  mt_cell *cell = w->cell;
+  for (int i = 0; i < p->nnodes; i++) {
     const int kind = p->node[i].kind;
     if (kind < MT_FUSE_SUM) continue;
-    w->cell[k++].f = kind == MT_FUSE_SUM    ? 0
-                     : kind == MT_FUSE_AMAX ? -(double)INFINITY
-                                            : (double)INFINITY;
+    const double first = kind == MT_FUSE_SUM    ? 0
+                         : kind == MT_FUSE_AMAX ? -(double)INFINITY
+                                                : (double)INFINITY;
+    for (int64_t r = 0; r < w->j->batch; r++) (cell++)->f = first;
   }
 }
 
-/* Offsets of row number `index`, whose dim 0 is the row itself. */
-static void seek_row(worker *w, int64_t index) {
+/* Offsets of row number `index`, the r-th of the batch; dim 0 is the row itself. */
+static void seek_row(worker *w, int64_t r, int64_t index) {
   const job *j = w->j;
   const int nargs = j->nout + j->call->nin;
-  for (int k = 0; k < nargs; k++) w->offset[k] = 0;
+  for (int k = 0; k < nargs; k++) w->offset[k * j->batch + r] = 0;
   for (int d = 1; d < j->loops->ndim; d++) {
-    const int64_t i = index % j->loops->size[d];
-    index /= j->loops->size[d];
-    for (int k = 0; k < nargs; k++) w->offset[k] += i * j->loops->stride[k][d];
+    const bool last = d == j->loops->ndim - 1;
+    const int64_t i = last ? index : index % j->loops->size[d];
+    if (!last) index /= j->loops->size[d];
+    for (int k = 0; k < nargs; k++)
+      w->offset[k * j->batch + r] += i * j->loops->stride[k][d];
   }
 }
 
 static bool open_worker(worker *w, job *j) {
   const mt_fuse_code *c = j->code;
   const size_t home = (size_t)c->nregisters * (size_t)(j->block * c->width);
-  const size_t slots = (size_t)c->nslots * MT_SLOT_BYTES;
-  const size_t cells = (size_t)c->nfolds * sizeof *w->cell;
+  const size_t slots = (size_t)(c->nslots * j->slot_bytes);
+  const size_t cells = (size_t)(c->nfolds * j->batch) * sizeof *w->cell;
   const size_t places = (size_t)c->nregisters * sizeof *w->at;
+  const size_t offsets =
+      (size_t)((j->nout + j->call->nin) * j->batch) * sizeof *w->offset;
   w->j = j;
-  w->memory = malloc(64 + home + slots + cells + places);
+  w->rows = 1;
+  w->memory = malloc(64 + home + slots + cells + places + offsets);
   if (!w->memory) {
     __atomic_store_n(&j->exhausted, true, __ATOMIC_RELAXED);
     return false;
@@ -271,12 +329,16 @@ static bool open_worker(worker *w, job *j) {
   w->slot = w->home + home;
   w->cell = (mt_cell *)(w->slot + slots);
   w->at = (char **)((char *)w->cell + cells);
-  for (int i = 0; i < c->nnumbers; i++)
-    set_slot(j, w->slot + c->number[i].slot * MT_SLOT_BYTES, c->number[i].value);
+  w->offset = (int64_t *)((char *)w->at + places);
+  for (int i = 0; i < c->nnumbers; i++) {
+    char *slot = w->slot + c->number[i].slot * j->slot_bytes;
+    for (int64_t r = 0; r < round_up(j->batch); r++)
+      set_slot(j, slot, r, c->number[i].value);
+  }
   for (int i = 0; i < c->nfilled; i++) {
     const int r = c->nregisters - c->nfilled + i;
     w->at[r] = w->home + r * j->block * c->width;
-    mt_cpu_pack(j->block, c->width, w->slot + c->filled[i] * MT_SLOT_BYTES, 0,
+    mt_cpu_pack(j->block, c->width, w->slot + c->filled[i] * j->slot_bytes, 0,
                 w->at[r]);
   }
   return true;
@@ -318,7 +380,9 @@ static void rows_range(void *context, int64_t lo, int64_t hi) {
   worker w;
   if (!open_worker(&w, j)) return;
   for (int64_t item = lo; item < hi; item++) {
-    seek_row(&w, item);
+    const int64_t first = item * j->batch, left = j->rows - first;
+    w.rows = left < j->batch ? left : j->batch;
+    for (int64_t r = 0; r < w.rows; r++) seek_row(&w, r, first + r);
     begin_folds(&w);
     w.start = 0;
     if (j->cut)
@@ -360,16 +424,27 @@ static int64_t limit(int64_t x, int64_t lo, int64_t hi) {
   return x < lo ? lo : x > hi ? hi : x;
 }
 
+/* Elements of a block; where rows are shorter than that, several of them. */
 static void choose_block(job *j) {
   const mt_fuse_code *c = j->code;
   const int64_t each = (int64_t)(c->nregisters > 0 ? c->nregisters : 1) * c->width;
   j->block = limit(BLOCK_BYTES / each & -64, LEAST_BLOCK, MOST_BLOCK);
-  const int64_t all = round_up(c->program->reduces ? j->length : j->numel);
+  j->batch = 1;
   j->cut = false;
-  if (all <= j->block || (c->program->reduces && all * each <= ROW_BYTES))
-    j->block = all > 0 ? all : MT_ROW_UNIT;
-  else
-    j->cut = c->program->reduces != 0;
+  if (!c->program->reduces) {
+    if (j->numel <= j->block) j->block = round_up(j->numel);
+    j->pitch = j->block;
+  } else {
+    j->pitch = j->length > 0 ? round_up(j->length) : MT_ROW_UNIT;
+    if (j->pitch > j->block && j->pitch * each > ROW_BYTES) {
+      j->cut = true;
+      j->pitch = j->block;
+    } else {
+      j->batch = limit(limit(j->block / j->pitch, 1, MOST_ROWS), 1, j->rows);
+      j->block = j->batch * j->pitch;
+    }
+  }
+  j->slot_bytes = round_up(j->batch) * 8;
 }
 
 static mt_status fuse_run(const mt_fuse_code *code, const mt_call *call,
@@ -378,19 +453,18 @@ static mt_status fuse_run(const mt_fuse_code *code, const mt_call *call,
   j.numel = 1;
   for (int d = 0; d < loops->ndim; d++) j.numel *= loops->size[d];
   j.length = loops->size[0];
+  j.rows = 1;
+  for (int d = 1; d < loops->ndim; d++) j.rows *= loops->size[d];
   classify(&j);
   choose_block(&j);
   choose_streams(&j);
   const int64_t cost = 1 + code->whole.n / 2; /* of an element, in light ones */
-  if (code->program->reduces) {
-    int64_t rows = 1;
-    for (int d = 1; d < loops->ndim; d++) rows *= loops->size[d];
-    mt_cpu_parallel_for(call, rows, mt_cpu_grain((j.length + 64) * cost), rows_range,
-                        &j);
-  } else {
+  if (code->program->reduces)
+    mt_cpu_parallel_for(call, (j.rows + j.batch - 1) / j.batch,
+                        mt_cpu_grain((j.length + 16) * j.batch * cost), rows_range, &j);
+  else
     mt_cpu_parallel_for(call, (j.numel + j.block - 1) / j.block,
                         mt_cpu_grain(j.block * cost), elementwise_range, &j);
-  }
   return j.exhausted ? MT_EMEMORY : MT_OK;
 }
 

@@ -12,7 +12,7 @@ typedef enum mt_step_kind {
   MT_STEP_SPREAD, /* register = the value of a slot, everywhere */
   MT_STEP_FOLD,   /* take a register up into reduction `index` */
   MT_STEP_STORE,  /* elements of output `index` = register */
-  /* of slots: one value for each row */
+  /* of slots: a value for each row of those that are worked on at once */
   MT_SLOT_LOAD,
   MT_SLOT_LENGTH,
   MT_SLOT_ROW,
@@ -34,9 +34,6 @@ typedef struct mt_steps {
   int n, capacity;
   mt_step *step;
 } mt_steps;
-
-/* A slot holds MT_ROW_UNIT equal elements, so that rows work on it. */
-#define MT_SLOT_BYTES (MT_ROW_UNIT * 8)
 
 typedef struct mt_number_slot {
   int slot;
