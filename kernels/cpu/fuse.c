@@ -2,7 +2,7 @@
 ** second-level cache, whatever the number of operations; on threads. */
 #include <stdlib.h>
 #include "kernels/cpu/fuse.h"
-#include "kernels/cpu/reduce.h"
+#include "kernels/cpu/fuse_work.h"
 #include "kernels/cpu/stream.h"
 
 #define LEAST_BLOCK 256       /* elements */
@@ -12,49 +12,7 @@
 #define MOST_ROWS   64        /* at once */
 #define AHEAD       2         /* blocks, of what is fetched while another is written */
 
-typedef struct job {
-  const mt_fuse_code *code;
-  const mt_call *call;
-  const mt_fuse_loops *loops;
-  int nout;
-  int64_t numel, length; /* elements; of a row */
-  int64_t block;         /* elements of a register */
-  int64_t batch, pitch;  /* rows at once; elements from one to the next in a register */
-  int64_t rows;          /* all of them */
-  int64_t slot_bytes;
-  bool cut;                      /* rows are longer than a block */
-  bool linear[MT_FUSE_MAX_ARGS]; /* elements lie as they are counted */
-  bool streamed[MT_FUSE_MAX_OUTPUTS];
-  bool exhausted; /* a thread had no memory */
-} job;
-
-typedef struct worker {
-  const job *j;
-  char *memory;
-  char **at;     /* [nregisters] where values are: in `home`, or in a tensor */
-  char *home;    /* nregisters blocks */
-  char *slot;    /* nslots of j->slot_bytes */
-  mt_cell *cell; /* [nfolds][batch] */
-  /* Where a block lies: an index, and where that is in the loops; of rows, how many they
-  ** are, and the offset of each. */
-  int64_t start;
-  int64_t coord[MT_MAX_DIMS];
-  int64_t rows;
-  int64_t *offset; /* [nargs][batch], elements */
-} worker;
-
-static const mt_view *view_of(const job *j, int arg) {
-  return arg < j->nout ? j->call->out[arg] : j->call->in[arg - j->nout];
-}
-
-static int64_t round_up(int64_t n) { return (n + MT_ROW_UNIT - 1) & -MT_ROW_UNIT; }
-
 /* ---- blocks ---- */
-
-/* Repeat the first element up to a whole unit: what rows make of that is not kept. */
-static void pad(char *p, int64_t n, int width) {
-  for (; n % MT_ROW_UNIT != 0; n++) memcpy(p + n * width, p, (size_t)width);
-}
 
 /* Call fn for pieces of the block that lie in one innermost loop. */
 typedef void (*piece_fn)(const mt_view *v, int64_t n, int64_t offset, int64_t stride,
@@ -72,19 +30,19 @@ static void store_piece(const mt_view *v, int64_t n, int64_t offset, int64_t str
   mt_cpu_store(dtype, n, p, v->dtype, v->data + offset * size, stride * size);
 }
 
-static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width,
+static void walk(const mt_fuse_worker *w, int arg, int64_t n, mt_dtype dtype, int width,
                  char *p, piece_fn fn) {
-  const job *j = w->j;
+  const mt_fuse_job *j = w->j;
   const mt_fuse_loops *l = j->loops;
   const int64_t *stride = l->stride[arg];
   if (j->code->program->reduces) {
     for (int64_t r = 0; r < w->rows; r++)
-      fn(view_of(j, arg), n, w->offset[arg * j->batch + r] + w->start * stride[0],
+      fn(mt_fuse_view(j, arg), n, w->offset[arg * j->batch + r] + w->start * stride[0],
          stride[0], dtype, p + r * j->pitch * width);
     return;
   }
   if (j->linear[arg]) {
-    fn(view_of(j, arg), n, w->start, 1, dtype, p);
+    fn(mt_fuse_view(j, arg), n, w->start, 1, dtype, p);
     return;
   }
   int64_t coord[MT_MAX_DIMS], offset = 0;
@@ -94,7 +52,7 @@ static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width,
   }
   for (;;) {
     const int64_t left = l->size[0] - coord[0], part = left < n ? left : n;
-    fn(view_of(j, arg), part, offset, stride[0], dtype, p);
+    fn(mt_fuse_view(j, arg), part, offset, stride[0], dtype, p);
     p += part * width;
     n -= part;
     if (n == 0) return;
@@ -109,9 +67,9 @@ static void walk(const worker *w, int arg, int64_t n, mt_dtype dtype, int width,
 }
 
 /* Where the block's elements are in the view itself, if they lie side by side. */
-static char *in_place(const worker *w, int arg, mt_dtype dtype, int64_t n) {
-  const job *j = w->j;
-  const mt_view *v = view_of(j, arg);
+static char *in_place(const mt_fuse_worker *w, int arg, mt_dtype dtype, int64_t n) {
+  const mt_fuse_job *j = w->j;
+  const mt_view *v = mt_fuse_view(j, arg);
   const bool bytes = dtype == MT_U8 && v->dtype == MT_BOOL;
   if ((v->dtype != dtype && !bytes) || n % MT_ROW_UNIT != 0) return NULL;
   const int64_t size = mt_cpu_size(v->dtype);
@@ -123,20 +81,55 @@ static char *in_place(const worker *w, int arg, mt_dtype dtype, int64_t n) {
   return v->data + (w->offset[arg * j->batch] + w->start) * size;
 }
 
-static void load(worker *w, const mt_step *s, int64_t n, char *home) {
-  const job *j = w->j;
+static int64_t repeat_size(const mt_fuse_job *j, int arg) { /* elements */
+  return j->period[arg] > 0 ? mt_fuse_round_up(j->block + j->period[arg]) : 0;
+}
+
+static char *repeat_of(const mt_fuse_worker *w, int arg) {
+  const mt_fuse_job *j = w->j;
+  int64_t before = 0;
+  for (int k = j->nout; k < arg; k++) before += repeat_size(j, k);
+  return w->repeated + before * j->code->width;
+}
+
+/* Fill the buffers of inputs that repeat themselves: a block may begin anywhere. */
+static void fill_repeats(mt_fuse_worker *w) {
+  const mt_fuse_job *j = w->j;
+  const int width = j->code->width;
+  w->start = 0;
+  for (int d = 0; d < j->loops->ndim; d++) w->coord[d] = 0;
+  for (int arg = j->nout; arg < j->nout + j->call->nin; arg++) {
+    const int64_t all = repeat_size(j, arg);
+    if (all == 0) continue;
+    char *p = repeat_of(w, arg);
+    walk(w, arg, j->period[arg], j->code->compute, width, p, load_piece);
+    for (int64_t done = j->period[arg]; done < all;) {
+      const int64_t more = done < all - done ? done : all - done;
+      memcpy(p + done * width, p, (size_t)(more * width));
+      done += more;
+    }
+  }
+}
+
+static void load(mt_fuse_worker *w, const mt_step *s, int64_t n, char *home) {
+  const mt_fuse_job *j = w->j;
   const int arg = j->nout + s->index;
+  if (j->period[arg] > 0) {
+    w->at[s->to] = repeat_of(w, arg) + w->start % j->period[arg] * s->width;
+    return;
+  }
   char *direct = in_place(w, arg, j->code->compute, n);
   w->at[s->to] = direct ? direct : home;
   if (direct) return;
   walk(w, arg, n, j->code->compute, s->width, home, load_piece);
   for (int64_t r = 0; r < w->rows; r++)
-    pad(home + r * j->pitch * s->width, n, s->width);
+    mt_fuse_pad(home + r * j->pitch * s->width, n, s->width);
 }
 
 /* A large result passes the caches, while the next blocks of what is read are fetched. */
-static void stream_out(const worker *w, const mt_view *v, int64_t n, const char *from) {
-  const job *j = w->j;
+static void stream_out(const mt_fuse_worker *w, const mt_view *v, int64_t n,
+                       const char *from) {
+  const mt_fuse_job *j = w->j;
   const int64_t size = mt_cpu_size(v->dtype);
   mt_ahead ahead[4];
   int count = 0;
@@ -151,10 +144,10 @@ static void stream_out(const worker *w, const mt_view *v, int64_t n, const char 
                 count, ahead);
 }
 
-static void store(const worker *w, const mt_step *s, int64_t n) {
-  const job *j = w->j;
+static void store(const mt_fuse_worker *w, const mt_step *s, int64_t n) {
+  const mt_fuse_job *j = w->j;
   char *from = w->at[s->arg[0]];
-  const mt_view *v = view_of(j, s->index);
+  const mt_view *v = mt_fuse_view(j, s->index);
   const mt_dtype dtype = s->width == 1 ? MT_U8 : j->code->compute;
   if (j->streamed[s->index])
     stream_out(w, v, n, from);
@@ -162,7 +155,7 @@ static void store(const worker *w, const mt_step *s, int64_t n) {
     walk(w, s->index, n, dtype, s->width, from, store_piece);
 }
 
-static void row(worker *w, const mt_step *s, int64_t n, char *home) {
+static void row(mt_fuse_worker *w, const mt_step *s, int64_t n, char *home) {
   char *p[4] = {home};
   if (s->direct >= 0 && !w->j->streamed[s->direct]) {
     char *direct =
@@ -170,15 +163,15 @@ static void row(worker *w, const mt_step *s, int64_t n, char *home) {
     if (direct) p[0] = direct;
   }
   for (int a = 0; a < s->nargs; a++) p[a + 1] = w->at[s->arg[a]];
-  s->row(w->rows > 1 ? w->rows * w->j->pitch : round_up(n), p, s->attr);
+  s->row(w->rows > 1 ? w->rows * w->j->pitch : mt_fuse_round_up(n), p, s->attr);
   w->at[s->to] = p[0];
 }
 
-static void fold(worker *w, const mt_step *s, int64_t n) {
+static void fold(mt_fuse_worker *w, const mt_step *s, int64_t n) {
   const mt_fold_kind kind = s->op == MT_FUSE_SUM    ? MT_FOLD_SUM
                             : s->op == MT_FUSE_AMAX ? MT_FOLD_MAX
                                                     : MT_FOLD_MIN;
-  const job *j = w->j;
+  const mt_fuse_job *j = w->j;
   const mt_fold_row take =
       (*MT_ISA_PICK(mt_folds))[j->code->compute == MT_F64][kind].row;
   mt_cell *cell = w->cell + s->index * j->batch;
@@ -189,85 +182,9 @@ static void fold(worker *w, const mt_step *s, int64_t n) {
   }
 }
 
-/* ---- slots: a value for each row of the batch ---- */
-
-static void set_slot(const job *j, char *slot, int64_t r, double x) {
-  if (j->code->compute == MT_F64)
-    ((double *)slot)[r] = x;
-  else
-    ((float *)slot)[r] = (float)x;
-}
-
-static void load_slot(const worker *w, const mt_step *s, char *to) {
-  const job *j = w->j;
-  const mt_view *v = j->call->in[s->index];
-  const int arg = j->nout + s->index;
-  const int64_t size = mt_cpu_size(v->dtype), *at = w->offset + arg * j->batch;
-  if (j->loops->ndim <= 2) {
-    const int64_t stride = j->loops->ndim == 2 ? j->loops->stride[arg][1] : 0;
-    mt_cpu_load(v->dtype, w->rows, v->data + at[0] * size, stride * size,
-                j->code->compute, to);
-    return;
-  }
-  for (int64_t r = 0; r < w->rows; r++)
-    mt_cpu_load(v->dtype, 1, v->data + at[r] * size, 0, j->code->compute,
-                to + r * j->code->width);
-}
-
-static void store_slot(const worker *w, const mt_step *s) {
-  const job *j = w->j;
-  const mt_view *v = view_of(j, s->index);
-  const int64_t size = mt_cpu_size(v->dtype), *at = w->offset + s->index * j->batch;
-  const char *from = w->slot + s->arg[0] * j->slot_bytes;
-  const mt_dtype dtype = s->width == 1 ? MT_U8 : j->code->compute;
-  if (j->loops->ndim <= 2) {
-    const int64_t stride = j->loops->ndim == 2 ? j->loops->stride[s->index][1] : 0;
-    mt_cpu_store(dtype, w->rows, from, v->dtype, v->data + at[0] * size, stride * size);
-    return;
-  }
-  for (int64_t r = 0; r < w->rows; r++)
-    mt_cpu_store(dtype, 1, from + r * s->width, v->dtype, v->data + at[r] * size, 0);
-}
-
-static void slot_step(worker *w, const mt_step *s) {
-  const job *j = w->j;
-  const int64_t bytes = j->slot_bytes, padded = round_up(w->rows);
-  char *to = w->slot + s->to * bytes;
-  switch (s->kind) {
-  case MT_SLOT_LOAD:
-    load_slot(w, s, to);
-    pad(to, w->rows, s->width);
-    break;
-  case MT_SLOT_LENGTH:
-    for (int64_t r = 0; r < padded; r++) set_slot(j, to, r, (double)j->length);
-    break;
-  case MT_SLOT_FOLDED:
-    for (int64_t r = 0; r < w->rows; r++)
-      set_slot(j, to, r, w->cell[s->index * j->batch + r].f);
-    pad(to, w->rows, s->width);
-    break;
-  case MT_SLOT_ROW: {
-    char *p[4] = {to};
-    for (int a = 0; a < s->nargs; a++) p[a + 1] = w->slot + s->arg[a] * bytes;
-    s->row(padded, p, s->attr);
-    break;
-  }
-  default: store_slot(w, s);
-  }
-}
-
-static void spread(worker *w, const mt_step *s, int64_t n, char *home) {
-  const job *j = w->j;
-  const char *from = w->slot + s->arg[0] * j->slot_bytes;
-  for (int64_t r = 0; r < w->rows; r++)
-    mt_cpu_pack(round_up(n), s->width, from + r * s->width, 0,
-                home + r * j->pitch * s->width);
-  w->at[s->to] = home;
-}
-
 /* ---- steps ---- */
 
-static void run_steps(worker *w, const mt_steps *list, int64_t n) {
+static void run_steps(mt_fuse_worker *w, const mt_steps *list, int64_t n) {
   const int64_t bytes = w->j->block * w->j->code->width;
   for (int i = 0; i < list->n; i++) {
     const mt_step *s = &list->step[i];
@@ -275,15 +192,15 @@ static void run_steps(worker *w, const mt_steps *list, int64_t n) {
     switch (s->kind) {
     case MT_STEP_LOAD: load(w, s, n, home); break;
     case MT_STEP_ROW: row(w, s, n, home); break;
-    case MT_STEP_SPREAD: spread(w, s, n, home); break;
+    case MT_STEP_SPREAD: mt_fuse_spread(w, s, n, home); break;
     case MT_STEP_FOLD: fold(w, s, n); break;
     case MT_STEP_STORE: store(w, s, n); break;
-    default: slot_step(w, s);
+    default: mt_fuse_slot_step(w, s);
     }
   }
 }
 
-static void begin_folds(worker *w) {
+static void begin_folds(mt_fuse_worker *w) {
   const mt_fuse_program *p = w->j->code->program;
   mt_cell *cell = w->cell;
   for (int i = 0; i < p->nnodes; i++) {
@@ -297,8 +214,8 @@ static void begin_folds(worker *w) {
 }
 
 /* Offsets of row number `index`, the r-th of the batch; dim 0 is the row itself. */
-static void seek_row(worker *w, int64_t r, int64_t index) {
-  const job *j = w->j;
+static void seek_row(mt_fuse_worker *w, int64_t r, int64_t index) {
+  const mt_fuse_job *j = w->j;
   const int nargs = j->nout + j->call->nin;
   for (int k = 0; k < nargs; k++) w->offset[k * j->batch + r] = 0;
   for (int d = 1; d < j->loops->ndim; d++) {
@@ -310,7 +227,7 @@ static void seek_row(worker *w, int64_t r, int64_t index) {
   }
 }
 
-static bool open_worker(worker *w, job *j) {
+static bool open_worker(mt_fuse_worker *w, mt_fuse_job *j) {
   const mt_fuse_code *c = j->code;
   const size_t home = (size_t)c->nregisters * (size_t)(j->block * c->width);
   const size_t slots = (size_t)(c->nslots * j->slot_bytes);
@@ -320,20 +237,22 @@ static bool open_worker(worker *w, job *j) {
       (size_t)((j->nout + j->call->nin) * j->batch) * sizeof *w->offset;
   w->j = j;
   w->rows = 1;
-  w->memory = malloc(64 + home + slots + cells + places + offsets);
+  const size_t repeats = (size_t)(j->repeats * c->width);
+  w->memory = malloc(64 + home + slots + cells + places + offsets + repeats);
   if (!w->memory) {
     __atomic_store_n(&j->exhausted, true, __ATOMIC_RELAXED);
     return false;
   }
   w->home = (char *)(((uintptr_t)w->memory + 63) & ~(uintptr_t)63);
-  w->slot = w->home + home;
+  w->repeated = w->home + home;
+  w->slot = w->repeated + repeats;
   w->cell = (mt_cell *)(w->slot + slots);
   w->at = (char **)((char *)w->cell + cells);
   w->offset = (int64_t *)((char *)w->at + places);
   for (int i = 0; i < c->nnumbers; i++) {
     char *slot = w->slot + c->number[i].slot * j->slot_bytes;
-    for (int64_t r = 0; r < round_up(j->batch); r++)
-      set_slot(j, slot, r, c->number[i].value);
+    for (int64_t r = 0; r < mt_fuse_round_up(j->batch); r++)
+      mt_fuse_set_slot(j, slot, r, c->number[i].value);
   }
   for (int i = 0; i < c->nfilled; i++) {
     const int r = c->nregisters - c->nfilled + i;
@@ -341,12 +260,13 @@ static bool open_worker(worker *w, job *j) {
     mt_cpu_pack(j->block, c->width, w->slot + c->filled[i] * j->slot_bytes, 0,
                 w->at[r]);
   }
+  if (j->repeats > 0) fill_repeats(w);
   return true;
 }
 
 static void elementwise_range(void *context, int64_t lo, int64_t hi) {
-  job *j = context;
-  worker w;
+  mt_fuse_job *j = context;
+  mt_fuse_worker w;
   if (!open_worker(&w, j)) return;
   for (int64_t item = lo; item < hi; item++) {
     w.start = item * j->block;
@@ -362,8 +282,8 @@ static void elementwise_range(void *context, int64_t lo, int64_t hi) {
   free(w.memory);
 }
 
-static void cut_row(worker *w) {
-  const job *j = w->j;
+static void cut_row(mt_fuse_worker *w) {
+  const mt_fuse_job *j = w->j;
   const mt_fuse_code *c = j->code;
   for (int level = 0; level < c->levels; level++) {
     run_steps(w, &c->slots[level], 1);
@@ -376,8 +296,8 @@ static void cut_row(worker *w) {
 }
 
 static void rows_range(void *context, int64_t lo, int64_t hi) {
-  job *j = context;
-  worker w;
+  mt_fuse_job *j = context;
+  mt_fuse_worker w;
   if (!open_worker(&w, j)) return;
   for (int64_t item = lo; item < hi; item++) {
     const int64_t first = item * j->batch, left = j->rows - first;
@@ -395,12 +315,12 @@ static void rows_range(void *context, int64_t lo, int64_t hi) {
 
 /* ---- setting up ---- */
 
-static void classify(job *j) {
+static void classify(mt_fuse_job *j) {
   const mt_fuse_loops *l = j->loops;
   const int nargs = j->nout + j->call->nin;
   for (int k = 0; k < nargs; k++) {
     int64_t expected = 1;
-    bool linear = view_of(j, k) != NULL;
+    bool linear = mt_fuse_view(j, k) != NULL;
     for (int d = 0; d < l->ndim; d++) {
       linear = linear && (l->stride[k][d] == expected || l->size[d] == 1);
       expected *= l->size[d];
@@ -410,7 +330,7 @@ static void classify(job *j) {
 }
 
 /* Do results pass the caches? Those that are made in their own dtype. */
-static void choose_streams(job *j) {
+static void choose_streams(mt_fuse_job *j) {
   const mt_fuse_program *p = j->code->program;
   for (int k = 0; k < j->nout; k++) {
     const mt_view *v = j->call->out[k];
@@ -420,22 +340,38 @@ static void choose_streams(job *j) {
   }
 }
 
+/* Elementwise inputs that only the inner loops move along, and not all of them. */
+static void find_periods(mt_fuse_job *j) {
+  const mt_fuse_loops *l = j->loops;
+  for (int k = j->nout; k < j->nout + j->call->nin; k++) {
+    if (j->code->program->reduces || !mt_fuse_view(j, k) || j->linear[k]) continue;
+    int inner = l->ndim;
+    while (inner > 0 && (l->stride[k][inner - 1] == 0 || l->size[inner - 1] == 1))
+      inner--;
+    int64_t period = 1;
+    for (int d = 0; d < inner && period <= j->block; d++) period *= l->size[d];
+    if (period > j->block || period == j->numel) continue;
+    j->period[k] = period;
+    j->repeats += repeat_size(j, k);
+  }
+}
+
 static int64_t limit(int64_t x, int64_t lo, int64_t hi) {
   return x < lo ? lo : x > hi ? hi : x;
 }
 
 /* Elements of a block; where rows are shorter than that, several of them. */
-static void choose_block(job *j) {
+static void choose_block(mt_fuse_job *j) {
   const mt_fuse_code *c = j->code;
   const int64_t each = (int64_t)(c->nregisters > 0 ? c->nregisters : 1) * c->width;
   j->block = limit(BLOCK_BYTES / each & -64, LEAST_BLOCK, MOST_BLOCK);
   j->batch = 1;
   j->cut = false;
   if (!c->program->reduces) {
-    if (j->numel <= j->block) j->block = round_up(j->numel);
+    if (j->numel <= j->block) j->block = mt_fuse_round_up(j->numel);
     j->pitch = j->block;
   } else {
-    j->pitch = j->length > 0 ? round_up(j->length) : MT_ROW_UNIT;
+    j->pitch = j->length > 0 ? mt_fuse_round_up(j->length) : MT_ROW_UNIT;
     if (j->pitch > j->block && j->pitch * each > ROW_BYTES) {
       j->cut = true;
       j->pitch = j->block;
@@ -444,12 +380,12 @@ static void choose_block(job *j) {
       j->block = j->batch * j->pitch;
     }
   }
-  j->slot_bytes = round_up(j->batch) * 8;
+  j->slot_bytes = mt_fuse_round_up(j->batch) * 8;
 }
 
 static mt_status fuse_run(const mt_fuse_code *code, const mt_call *call,
                           const mt_fuse_loops *loops) {
-  job j = {.code = code, .call = call, .loops = loops, .nout = call->nout};
+  mt_fuse_job j = {.code = code, .call = call, .loops = loops, .nout = call->nout};
   j.numel = 1;
   for (int d = 0; d < loops->ndim; d++) j.numel *= loops->size[d];
   j.length = loops->size[0];
@@ -457,6 +393,7 @@ static mt_status fuse_run(const mt_fuse_code *code, const mt_call *call,
   for (int d = 1; d < loops->ndim; d++) j.rows *= loops->size[d];
   classify(&j);
   choose_block(&j);
+  find_periods(&j);
   choose_streams(&j);
   const int64_t cost = 1 + code->whole.n / 2; /* of an element, in light ones */
   if (code->program->reduces)
