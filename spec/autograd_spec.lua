@@ -195,6 +195,20 @@ describe("mt.grad", function()
     assert.equal(48, g3:item())
   end)
 
+  it("computes with numbers in float64 then, too", function()
+    local x = leaf({ 1.7 }, "float64")
+    local function both(y)
+      local one = mt.grad({ y }, { x }, { retain_graph = true })[1]:item()
+      assert.equal(one, mt.grad({ y }, { x }, { create_graph = true })[1]:item())
+    end
+    both(x:lerp(2.5, 0.3)) -- dx = g * (1 - 0.3)
+    both(x:atan2(-0.568))
+    both(mt.pow(0.3, x)) -- dx = g * y * log(0.3)
+    local single = leaf { 1.7 }
+    local g = mt.grad({ single:lerp(2.5, 0.3) }, { single }, { create_graph = true })
+    assert.equal("float32", g[1]:dtype())
+  end)
+
   it("knows its options only", function()
     local x = leaf { 1 }
     local err = message(mt.grad, { x * 2 }, { x }, { create_grph = true })

@@ -102,10 +102,23 @@ static double fold(mt_op op, double a, double b) {
   }
 }
 
+/* An op of weak values only: as numbers are computed, in float64, and weak again. In
+** the default dtype they would lose digits. */
+static value eval_weak(mt_grad_call *c, mt_op op, int nin, mt_tensor **in, int nattr,
+                       const mt_attr *attr) {
+  const mt_attr dtype = mt_attr_i(MT_F64);
+  for (int i = 0; i < nin; i++) in[i] = mt_c1a(c->calc, MT_OP__cast, in[i], 1, &dtype);
+  mt_tensor *const y = mt_ca(c->calc, op, nin, in, 0, nattr, attr, NULL);
+  if (y && MT_IS_FLOAT(y->v.dtype)) y->wrapped = true;
+  return from_tensor(y);
+}
+
 static value eval_binary(mt_grad_call *c, mt_op op, value a, value b) {
   if (is_number(&a) && is_number(&b))
     return (value){NULL, fold(op, a.number, b.number)};
-  return from_tensor(mt_c2(c->calc, op, as_tensor(c->calc, a), as_tensor(c->calc, b)));
+  mt_tensor *in[2] = {as_tensor(c->calc, a), as_tensor(c->calc, b)};
+  if (is_weak(&a) && is_weak(&b)) return eval_weak(c, op, 2, in, 0, NULL);
+  return from_tensor(mt_c2(c->calc, op, in[0], in[1]));
 }
 
 /* The words that are not names of ops. */
@@ -123,7 +136,11 @@ static value eval_call(mt_grad_call *c, const char *word, int n, value *arg) {
   const int nin = info->nin < n ? info->nin : n;
   mt_tensor *in[MT_EXPR_MAX_ARGS];
   mt_attr attr[MT_EXPR_MAX_ARGS];
-  for (int i = 0; i < nin; i++) in[i] = as_tensor(c->calc, arg[i]);
+  bool weak = true;
+  for (int i = 0; i < nin; i++) {
+    in[i] = as_tensor(c->calc, arg[i]);
+    weak = weak && is_weak(&arg[i]);
+  }
   if (op == MT_OP_where && is_weak(&arg[1]) && is_weak(&arg[2])) {
     in[1] = as_typed(c, arg[1]);
     in[2] = as_typed(c, arg[2]);
@@ -132,6 +149,7 @@ static value eval_call(mt_grad_call *c, const char *word, int n, value *arg) {
     if (!is_number(&arg[i])) return eval_fail(c, "not a number: attribute of", word);
     attr[i - nin] = mt_attr_f(arg[i].number);
   }
+  if (weak && op != MT_OP_where) return eval_weak(c, (mt_op)op, nin, in, n - nin, attr);
   return from_tensor(mt_ca(c->calc, (mt_op)op, nin, in, 0, n - nin, attr, NULL));
 }
 
@@ -148,6 +166,7 @@ static value eval(mt_grad_call *c, const mt_expr *e) {
   case MT_EXPR_CALL: return eval_call(c, e->name, e->nargs, arg);
   case MT_EXPR_NEG:
     if (is_number(&arg[0])) return (value){NULL, -arg[0].number};
+    if (is_weak(&arg[0])) return eval_weak(c, MT_OP_neg, 1, &arg[0].t, 0, NULL);
     return from_tensor(mt_c1(c->calc, MT_OP_neg, arg[0].t));
   case MT_EXPR_ADD: return eval_binary(c, MT_OP_add, arg[0], arg[1]);
   case MT_EXPR_SUB: return eval_binary(c, MT_OP_sub, arg[0], arg[1]);

@@ -155,10 +155,15 @@ static bool meet(builder *b, const mt_expr *e, int n, const int *arg) {
   return false;
 }
 
+static bool is_boolean(const mt_expr *e) {
+  return e->kind == MT_EXPR_NAME &&
+         (strcmp(e->name, "true") == 0 || strcmp(e->name, "false") == 0);
+}
+
 static bool constant(builder *b, const mt_expr *e, const char *what, double *x) {
-  const int v = build(b, e);
+  const int v = is_boolean(e) ? 0 : build(b, e);
   if (v < 0) return false;
-  if (b->f->graph.node[v].kind != MT_FUSE_NUMBER) {
+  if (is_boolean(e) || b->f->graph.node[v].kind != MT_FUSE_NUMBER) {
     fail_at(b, e, "%s must be a number", what);
     return false;
   }
@@ -230,12 +235,12 @@ static bool read_reduction(builder *b, const mt_expr *e, int r, reduce_arguments
     return false;
   }
   if (corrected && e->nargs > 2 &&
-      !constant(b, e->arg[2], "the correction", &a->correction))
+      !constant(b, e->arg[2], "the correction, which comes before keepdim,",
+                &a->correction))
     return false;
   const mt_expr *const keep = e->nargs == most && !shaped ? e->arg[most - 1] : NULL;
   if (!keep) return true;
-  if (keep->kind != MT_EXPR_NAME ||
-      (strcmp(keep->name, "true") != 0 && strcmp(keep->name, "false") != 0)) {
+  if (!is_boolean(keep)) {
     fail_at(b, keep, "keepdim must be true or false");
     return false;
   }
@@ -259,20 +264,31 @@ static int variance(mt_fuse_graph *g, int x, reduce_arguments a) {
   return mt_fuse_op2(g, MT_OP_div, squares, n);
 }
 
-/* The largest of a row, or 0 where that is infinite: x less that never is NaN by it. What
-** it is added to and taken from has no gradient by it. */
+/* The largest of a row. What it is added to and taken from has no gradient by it. */
+static int largest(mt_fuse_graph *g, int x, bool dropped) {
+  return mt_fuse_reduce(g, MT_FUSE_AMAX, x, dropped, true);
+}
+
+/* The same, or 0 where that is infinite: x less that never is NaN by it. */
 static int shift(mt_fuse_graph *g, int x, bool dropped) {
-  const int m = mt_fuse_reduce(g, MT_FUSE_AMAX, x, dropped, true);
+  const int m = largest(g, x, dropped);
   return mt_fuse_where(g, mt_fuse_op1(g, MT_OP_isinf, m), mt_fuse_number(g, 0), m);
 }
 
-static int exp_shifted(mt_fuse_graph *g, int x) {
-  return mt_fuse_op1(g, MT_OP_exp, mt_fuse_op2(g, MT_OP_sub, x, shift(g, x, false)));
+static int logsumexp(mt_fuse_graph *g, int x, bool dropped) {
+  const int y =
+      mt_fuse_op1(g, MT_OP_exp, mt_fuse_op2(g, MT_OP_sub, x, shift(g, x, false)));
+  const int s = sum(g, y, dropped);
+  return mt_fuse_op2(g, MT_OP_add, mt_fuse_op1(g, MT_OP_log, s), shift(g, x, dropped));
 }
 
-static int logsumexp(mt_fuse_graph *g, int x, bool dropped) {
-  const int s = sum(g, exp_shifted(g, x), dropped);
-  return mt_fuse_op2(g, MT_OP_add, mt_fuse_op1(g, MT_OP_log, s), shift(g, x, dropped));
+/* Of differences from the largest, so that large values lose no digits; an infinite one
+** makes the whole row NaN, as in the ops. */
+static int softmax(mt_fuse_graph *g, int x, bool logarithm) {
+  const int d = mt_fuse_op2(g, MT_OP_sub, x, largest(g, x, false));
+  const int y = mt_fuse_op1(g, MT_OP_exp, d), s = sum(g, y, false);
+  return logarithm ? mt_fuse_op2(g, MT_OP_sub, d, mt_fuse_op1(g, MT_OP_log, s))
+                   : mt_fuse_op2(g, MT_OP_div, y, s);
 }
 
 static int reduce(builder *b, const mt_expr *e, int r) {
@@ -294,11 +310,7 @@ static int reduce(builder *b, const mt_expr *e, int r) {
   case VAR: return variance(g, x, a);
   case STD: return mt_fuse_op1(g, MT_OP_sqrt, variance(g, x, a));
   case LOGSUMEXP: return logsumexp(g, x, a.dropped);
-  case LOG_SOFTMAX: return mt_fuse_op2(g, MT_OP_sub, x, logsumexp(g, x, false));
-  default: {
-    const int y = exp_shifted(g, x);
-    return mt_fuse_op2(g, MT_OP_div, y, sum(g, y, false));
-  }
+  default: return softmax(g, x, r == LOG_SOFTMAX);
   }
 }
 

@@ -100,9 +100,11 @@ static mt_status specialise(const mt_fuse *f, uint64_t outputs, uint64_t rows,
   for (int k = 0; k < f->nout; k++) {
     if (!(outputs >> k & 1u)) continue;
     const mt_fuse_node *const v = &f->graph.node[f->output[k]];
-    s->out[s->nout].space = (mt_fuse_space)v->space;
+    const int node = to[f->output[k]];
+    const bool row = node >= 0 && s->graph.node[node].space != MT_FUSE_FULL;
+    s->out[s->nout].space = row && f->reduces ? MT_FUSE_ROW : (mt_fuse_space)v->space;
     s->out[s->nout].dropped = v->dropped;
-    s->output[s->nout++] = to[f->output[k]];
+    s->output[s->nout++] = node;
   }
   free(to);
   return mt_fused_finish(s, out);
