@@ -96,3 +96,54 @@ describe("arguments of a fused reduction", function()
       .. "number at position 12", 1, true), err)
   end)
 end)
+
+describe("a traced value", function()
+  local function message(fn)
+    local ok, err = pcall(mt.fuse, fn)
+    assert.is_false(ok)
+    return err
+  end
+
+  it("tells of a tensor to its left, too", function()
+    local x = mt.ones(2)
+    local text = "fuse: a tensor that is no argument: give it to the function as one"
+    assert.truthy(message(function(a) return a * x, 1 end):find(text, 1, true))
+    assert.truthy(message(function(a) return x * a, 1 end):find(text, 1, true))
+  end)
+
+  it("is called what it is", function()
+    local twice = mt.fuse("b", "b * 2")
+    local err = message(function(a) return twice(a), 1 end)
+    assert.truthy(err:find("tensor or number expected for 'b', got fused value", 1, true),
+      err)
+  end)
+
+  it("points at the user's line, also behind a tail call", function()
+    for _, fn in ipairs {
+      function(a) return a:add("x") end,
+      function(a) return a:clamp { min = 0 } end,
+      function(a) return a:add(nil) end,
+    } do
+      local err = message(fn)
+      assert.truthy(err:find("^spec/") or err:find("^fuse:"), err)
+    end
+  end)
+end)
+
+describe("an operator with a tensor to its left", function()
+  it("is the right operand's, where that is no tensor", function()
+    local right = setmetatable({}, { __add = function(a, b)
+      return mt.is_tensor(a) and type(b) == "table" and "mine"
+    end })
+    assert.equal("mine", mt.ones(2) + right)
+    local ok, err = pcall(function() return mt.ones(2) - right end)
+    assert.is_false(ok)
+    assert.truthy(err:find("'-' does not take a tensor of shape [2] and a table", 1, true))
+  end)
+end)
+
+it("names the option of mt.fuse that has a wrong type", function()
+  local ok, err = pcall(mt.fuse, "a", "a", { name = 5 })
+  assert.is_false(ok)
+  assert.truthy(err:find("fuse: name: string expected, got integer", 1, true), err)
+end)

@@ -2,6 +2,7 @@
 -- once with values that note what is done to them.
 
 local mt = require "mytensor"
+local check = require "mytensor.check"
 
 -- What tensors call their operators.
 local SIGNS = { __add = "+", __sub = "-", __mul = "*", __div = "/", __idiv = "//",
@@ -31,8 +32,8 @@ local Value = { __name = "fused value" }
 local tapes = setmetatable({}, { __mode = "k" }) -- value -> its tape
 local names = setmetatable({}, { __mode = "k" }) -- value -> its name
 
-local function fail(level, format, ...)
-  error("fuse: " .. format:format(...), level + 1)
+local function fail(format, ...)
+  check.raise("fuse: %s", format:format(...))
 end
 
 local function new_value(tape, name)
@@ -47,27 +48,27 @@ local function number_text(x)
   return ("%.17g"):format(x)
 end
 
-local function operand(tape, x, level)
+local function operand(tape, x)
   if type(x) == "number" then
-    if x ~= x then fail(level + 1, "a NaN among the arguments") end
+    if x ~= x then fail("a NaN among the arguments") end
     return number_text(x)
   elseif type(x) == "boolean" then
     return tostring(x)
   elseif tapes[x] == tape then
     return names[x]
   elseif tapes[x] then
-    fail(level + 1, "a value of another function that is traced")
+    fail("a value of another function that is traced")
   elseif mt.is_tensor(x) then
-    fail(level + 1, "a tensor that is no argument: give it to the function as one")
+    fail("a tensor that is no argument: give it to the function as one")
   end
-  fail(level + 1, "a %s among the arguments of an operation", type(x))
+  fail("a %s among the arguments of an operation", check.type_name(x))
 end
 
-local function tape_of(level, ...)
+local function tape_of(...)
   for i = 1, select("#", ...) do
     local tape = tapes[(select(i, ...))]
     if tape then
-      if tape.ended then fail(level + 1, "a value outlived the traced function") end
+      if tape.ended then fail("a value outlived the traced function") end
       return tape
     end
   end
@@ -81,14 +82,14 @@ local function note(tape, expression)
 end
 
 -- Arguments by name, in a table behind those by position.
-local function append_options(row, args, options, level)
+local function append_options(row, args, options)
   local left = {}
   for key, value in pairs(options) do left[key] = value end
   local last = #args
   for i, param in ipairs(row.params) do
     if left[param.name] ~= nil then
       if i <= #args then
-        fail(level + 1, "%s: '%s' is given by position, too", row.name, param.name)
+        fail("%s: '%s' is given by position, too", row.name, param.name)
       end
       for k = #args + 1, i - 1 do args[k] = row.params[k].default or false end
       args[i] = left[param.name]
@@ -97,62 +98,62 @@ local function append_options(row, args, options, level)
     end
   end
   if next(left) ~= nil then
-    fail(level + 1, "%s: unknown option '%s'", row.name, tostring((next(left))))
+    fail("%s: unknown option '%s'", row.name, tostring((next(left))))
   end
   return last
 end
 
-local function record(level, name, ...)
+local function record(name, ...)
   name = ALIASES[name] or name
   local row = known()[name]
   if not row then
-    fail(level + 1, "'%s' is neither elementwise nor a reduction over the last dim",
+    fail("'%s' is neither elementwise nor a reduction over the last dim",
       tostring(name))
   end
-  local tape = tape_of(level + 1, ...)
+  local tape = tape_of(...)
   local args, n = { ... }, select("#", ...)
   if type(args[n]) == "table" and not tapes[args[n]] then
     local options = table.remove(args)
-    n = append_options(row, args, options, level + 1)
+    n = append_options(row, args, options)
   end
   for i = 1, n do
-    if args[i] == nil then fail(level + 1, "%s: argument %d is nil", name, i) end
-    args[i] = operand(tape, args[i], level + 1)
+    if args[i] == nil then fail("%s: argument %d is nil", name, i) end
+    args[i] = operand(tape, args[i])
   end
   return note(tape, ("%s(%s)"):format(name, table.concat(args, ", ")))
 end
 
-function Value.__op(name, ...) return record(2, name, ...) end
+function Value.__op(name, ...) return record(name, ...) end
 
 for event, sign in pairs(SIGNS) do
   Value[event] = function(a, b)
-    local tape = tape_of(2, a, b)
-    return note(tape, ("%s %s %s"):format(operand(tape, a, 2), sign,
-      operand(tape, b, 2)))
+    local tape = tape_of(a, b)
+    return note(tape, ("%s %s %s"):format(operand(tape, a), sign,
+      operand(tape, b)))
   end
 end
 
 function Value.__unm(a)
-  local tape = tape_of(2, a)
+  local tape = tape_of(a)
   return note(tape, "-" .. names[a])
 end
 
 function Value:__index(name)
   if type(name) ~= "string" then
-    fail(2, "a value cannot be indexed while the function is traced")
+    fail("a value cannot be indexed while the function is traced")
   end
   if name:find "[^_]_$" then
-    fail(2, "'%s' works in place, which a fused operator cannot", name)
+    fail("'%s' works in place, which a fused operator cannot", name)
   end
   if not known()[ALIASES[name] or name] then
-    fail(2, "'%s' is neither elementwise nor a reduction over the last dim", name)
+    fail("'%s' is neither elementwise nor a reduction over the last dim", name)
   end
-  return function(...) return record(2, name, ...) end
+  return function(...) return record(name, ...) end
 end
 
 local function control(what)
   return function()
-    fail(2, "%s: values are not known while the function is traced; a:gt(b) and "
+    fail("%s: values are not known while the function is traced; a:gt(b) and "
       .. "mt.where(cond, a, b) choose by element", what)
   end
 end
@@ -164,7 +165,7 @@ end
 for event, what in pairs { __band = "'&'", __bor = "'|'", __bxor = "'~'",
   __shl = "'<<'", __shr = "'>>'", __bnot = "'~'" } do
   Value[event] = function()
-    fail(2, "%s is of integers; a fused operator computes with floats", what)
+    fail("%s is of integers; a fused operator computes with floats", what)
   end
 end
 
@@ -175,8 +176,8 @@ function Value:__tostring() return "fused value " .. names[self] end
 -- The names that the function gives its parameters, if a formula can have them.
 local function parameter_names(fn)
   local info = debug.getinfo(fn, "u")
-  if info.isvararg then fail(3, "the function must not take ...") end
-  if info.nparams == 0 then fail(3, "the function takes no arguments") end
+  if info.isvararg then fail("the function must not take ...") end
+  if info.nparams == 0 then fail("the function takes no arguments") end
   local list, taken = {}, {}
   for i = 1, info.nparams do
     local name = debug.getlocal(fn, i)
@@ -199,10 +200,10 @@ local function trace(fn)
   for i, name in ipairs(list) do args[i] = new_value(tape, name) end
   local results = table.pack(fn(table.unpack(args)))
   tape.ended = true
-  if results.n == 0 then fail(3, "the function returned nothing") end
+  if results.n == 0 then fail("the function returned nothing") end
   for i = 1, results.n do
     if tapes[results[i]] ~= tape then
-      fail(3, "result %d of the function is a %s that does not depend on its arguments",
+      fail("result %d of the function is a %s that does not depend on its arguments",
         i, mt.is_tensor(results[i]) and "tensor" or type(results[i]))
     end
     results[i] = names[results[i]]
@@ -229,26 +230,30 @@ end
 --- @return mytensor.Fused
 local function fuse(inputs, formula, opts)
   if type(inputs) == "function" then
-    if opts ~= nil then fail(2, "too many arguments") end
+    if opts ~= nil then fail("too many arguments") end
     opts = formula
   elseif type(inputs) ~= "string" then
-    fail(2, "a function, or names of arguments expected, got %s", type(inputs))
+    fail("a function, or names of arguments expected, got %s", check.type_name(inputs))
   elseif type(formula) ~= "string" then
-    fail(2, "formula expected, got %s", type(formula))
+    fail("formula expected, got %s", check.type_name(formula))
   end
   local name = "fuse"
   if opts ~= nil then
-    if type(opts) ~= "table" then fail(2, "options expected, got %s", type(opts)) end
+    if type(opts) ~= "table" then
+      fail("options expected, got %s", check.type_name(opts))
+    end
     for key, value in pairs(opts) do
-      if key ~= "name" or type(value) ~= "string" then
-        fail(2, "unknown option '%s'; it takes name, a string", tostring(key))
+      if key ~= "name" then
+        fail("unknown option '%s'; there is name", tostring(key))
+      elseif type(value) ~= "string" then
+        fail("name: string expected, got %s", check.type_name(value))
       end
       name = value
     end
   end
   if type(inputs) == "function" then inputs, formula = trace(inputs) end
   local made, problem = mt._fuse(name, inputs, formula)
-  if not made then error(problem, 2) end
+  if not made then check.raise("%s", problem) end
   return made
 end
 

@@ -16,7 +16,12 @@ bool mtl_say(mtl_text *e, const char *format, ...) {
 
 const char *mtl_typename(lua_State *L, int index) {
   if (mtl_to_tensor(L, index)) return "tensor";
-  return mtl_is_tensor(L, index) ? "freed tensor" : luaL_typename(L, index);
+  if (mtl_is_tensor(L, index)) return "freed tensor";
+  const char *name = luaL_typename(L, index);
+  const int type = luaL_getmetafield(L, index, "__name"); /* which then owns the text */
+  if (type == LUA_TSTRING) name = lua_tostring(L, -1);
+  if (type != LUA_TNIL) lua_pop(L, 1);
+  return name;
 }
 
 /* ---- values ---- */

@@ -55,6 +55,17 @@ static int raise_result(lua_State *L, const char *sign) {
   return luaL_error(L, "'%s': %s", sign, e->text);
 }
 
+/* Lua asks the left operand first. Where that is a tensor, and the right one is something
+** else with the operator, as a value that mt.fuse traces: the right one's turn. */
+static bool right_operates(lua_State *L, const operation *o) {
+  if (o->nin < 2 || mtl_is_tensor(L, 2)) return false;
+  if (!lua_istable(L, 2) && !lua_isuserdata(L, 2)) return false;
+  if (luaL_getmetafield(L, 2, o->event) == LUA_TNIL) return false;
+  lua_insert(L, 1);
+  lua_call(L, 2, 1);
+  return true;
+}
+
 /* Make tensors of the numbers among the operands; what is neither is an error. */
 static void prepare_operands(lua_State *L, const operation *o) {
   for (int i = 1; i <= o->nin; i++) {
@@ -82,6 +93,7 @@ static int operate(lua_State *L) {
   mt_tensor *in[2], *y;
   lua_settop(L, o->nin);
   if (!find_boxes(L, o->nin, box)) {
+    if (right_operates(L, o)) return 1;
     prepare_operands(L, o);
     find_boxes(L, o->nin, box);
   }
