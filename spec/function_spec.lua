@@ -47,6 +47,24 @@ describe("mt.Function", function()
           {}, { x })
   end)
 
+  it("knows the fields of its definition", function()
+    local function same(_, x) return x * 1 end
+    fails("bad argument #1 to 'Function' (unknown field 'once_diferentiable' (known: "
+      .. "forward, backward, once_differentiable, name))", mt.Function,
+      { forward = same, backward = same, once_diferentiable = true })
+    fails("unknown field '1'", mt.Function, "f",
+      { forward = same, backward = same, same })
+  end)
+
+  it("says that a gradient was freed", function()
+    local f = mt.Function("freeing", {
+      forward = function(_, x) return x * 1 end,
+      backward = function(_, g) g = g * 1; g:free(); return g end,
+    })
+    local y = f(leaf { 1 }):sum()
+    fails("freeing: backward's gradient 1 is a freed tensor", y.backward, y)
+  end)
+
   it("takes several tensors and values, and gives several tensors", function()
     local Both = mt.Function("Both", {
       forward = function(ctx, a, b, k)

@@ -152,6 +152,14 @@ describe("mt.profile", function()
     assert.truthy(message:find "/nowhere/trace.json")
   end)
 
+  it("ends when the coroutine that ran it is abandoned", function()
+    local step = coroutine.wrap(function() mt.profile(coroutine.yield) end)
+    step()
+    step = nil -- luacheck: ignore
+    local report = mt.profile(function() return mt.ones(2) * 2 end, limits)
+    assert.equal(1, row_of(report, "mul").calls)
+  end)
+
   it("ends with its function, also by an error", function()
     local object = {}
     local ok, err = pcall(mt.profile, function()

@@ -4715,7 +4715,7 @@ function Tensor:zero_() end
 function Tensor.from_table(t, opts) end
 
 --- `F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...})`
---- an op with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets the gradient of each result and gives that of each argument, nil where there is none. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument; other fields of ctx are free. In forward, ctx:mark_non_differentiable(...) names results without a gradient, ctx:mark_dirty(...) arguments that it changes in place and returns; ctx.materialize_grads = false lets backward see nil instead of zeros where no gradient came. With once_differentiable = true in the definition, a gradient of the gradient is an error instead of wrong.
+--- an op with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...) gets the gradient of each result and gives that of each argument, nil where there is none. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean for each argument; other fields of ctx are free (a result in one of them is kept for ever: ctx:save takes results, too). In forward, ctx:mark_non_differentiable(...) names results without a gradient, ctx:mark_dirty(...) arguments that it changes in place and returns; ctx.materialize_grads = false lets backward see nil instead of zeros where no gradient came. With once_differentiable = true in the definition, a gradient of the gradient is an error instead of wrong.
 ---@param name any
 ---@param options any
 ---@return any

@@ -398,6 +398,7 @@ function profile.profile(fn, options)
   local given = check_ceilings(o.ceilings)
   local start = mt._clock()
   local handle = mt._profile_start(o.back_to_back, o.nvtx)
+  if not handle then check.raise "profile: another one is running" end
   if o.modules then watch_modules() end
   local results = table.pack(pcall(fn))
   local seconds = mt._clock() - start

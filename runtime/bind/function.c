@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/bind/args.h"
 #include "runtime/bind/function.h"
 
 static const char class_key = 0; /* registry: metatable of what mt.Function makes */
@@ -72,7 +73,7 @@ static int call_backward(lua_State *L) {
     mt_tensor *const dx = mtl_to_tensor(L, 3 + i);
     if (!dx && !lua_isnil(L, 3 + i)) {
       return luaL_error(L, "%s: backward's gradient %d is a %s, want a tensor or nil",
-                        name, i + 1, luaL_typename(L, 3 + i));
+                        name, i + 1, mtl_typename(L, 3 + i));
     }
     if (dx && f->node->in_meta[i].shape == NULL) {
       return luaL_error(
@@ -371,11 +372,27 @@ static void check_method(lua_State *L, int def, const char *name) {
   lua_setfield(L, -2, name);
 }
 
+static void check_fields(lua_State *L, int def) {
+  static const char *const known[] = {"forward", "backward", "once_differentiable",
+                                      "name"};
+  for (lua_pushnil(L); lua_next(L, def); lua_pop(L, 1)) {
+    bool found = false;
+    for (size_t i = 0; lua_type(L, -2) == LUA_TSTRING && i < 4; i++)
+      found = found || strcmp(lua_tostring(L, -2), known[i]) == 0;
+    if (found) continue;
+    mtl_argerror(L, def, "Function",
+                 "unknown field '%.100s' (known: forward, backward, "
+                 "once_differentiable, name)",
+                 luaL_tolstring(L, -2, NULL));
+  }
+}
+
 /* F = mt.Function(name?, {forward = function(ctx, ...) ..., backward = ...}): an op
 ** with its own gradient. F(...) calls forward(ctx, ...), unrecorded; backward(ctx, ...)
 ** gets the gradient of each result and gives that of each argument, nil where there is
 ** none. ctx:save(...) keeps tensors for ctx:saved(); ctx.needs_input_grad has a boolean
-** for each argument; other fields of ctx are free. In forward,
+** for each argument; other fields of ctx are free (a result in one of them is kept for
+** ever: ctx:save takes results, too). In forward,
 ** ctx:mark_non_differentiable(...) names results without a gradient, ctx:mark_dirty(...)
 ** arguments that it changes in place and returns; ctx.materialize_grads = false lets
 ** backward see nil instead of zeros where no gradient came. With once_differentiable =
@@ -384,6 +401,7 @@ static int module_function(lua_State *L) {
   const int def = lua_type(L, 1) == LUA_TSTRING ? 2 : 1;
   luaL_checktype(L, def, LUA_TTABLE);
   lua_settop(L, def);
+  check_fields(L, def);
   lua_createtable(L, 0, 4);
   lua_getfield(L, def, "once_differentiable");
   lua_setfield(L, -2, "once_differentiable");

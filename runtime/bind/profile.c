@@ -12,11 +12,13 @@ typedef struct holder {
   mt_profile *profile; /* NULL: handed over */
 } holder;
 
-/* profile = mt._profile_start(back_to_back, ranges) */
+/* profile = mt._profile_start(back_to_back, ranges); nil: another one is running. One whose
+** coroutine was abandoned ends when it is collected. */
 static int profile_start(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   mtl_refuse_capture(L, "profile");
-  if (ctx->profile) return luaL_error(L, "profile: another one is running");
+  if (ctx->profile) lua_gc(L, LUA_GCCOLLECT);
+  if (ctx->profile) return 0;
   holder *h = lua_newuserdatauv(L, sizeof *h, 0);
   *h = (holder){&profile_kind, NULL};
   luaL_setmetatable(L, PROFILE);
