@@ -29,7 +29,7 @@ DEPS_TEST   := lua5.4 lua-busted
 DEPS_DEMO   := dataset-fashion-mnist
 DEPS_LINT   := clang-format-14 lua-check
 DEPS_FUZZ   := clang-14 libclang-rt-14-dev
-DEPS_WANTED := libdnnl-dev libopenblas0-pthread libedit2
+DEPS_WANTED := libedit2
 
 , := ,
 
@@ -55,7 +55,7 @@ COMPILE   = $(CC) -std=gnu11 -fopenmp -fPIC -fvisibility=hidden $(MATH) $(WARNIN
 LINK      = $(CC) $(SAN_$(SAN)) $(LDFLAGS)
 LIBS      = -Wl,--as-needed -lmvec -lm -ldl -lpthread
 # So that one file can be copied to another machine, the host brings these; a library
-# that it opens later (oneDNN) shares its OpenMP threads, which therefore are exported.
+# that a script opens later shares its OpenMP threads, which therefore are exported.
 GOMP      = $(filter /%,$(shell $(CC) -print-file-name=libgomp.a))
 HOST_LIBS = $(if $(and $(GOMP),$(if $(SAN),,1)),-Wl$(,)--whole-archive $(GOMP) \
               -Wl$(,)--no-whole-archive,$(OPENMP)) \

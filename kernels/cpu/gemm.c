@@ -166,7 +166,7 @@ static bool spreads(int64_t stride, int64_t kc, int64_t size) {
 }
 
 /* What a panel of B, a block of A and a block of B may take of the three caches, bytes. */
-#define PANEL_B (24 << 10)
+#define PANEL_B (48 << 10)
 #define BLOCK_A (192 << 10)
 #define BLOCK_B (2 << 20)
 /* The other matrix' size from which packing pays: a packed panel is used that often. */

@@ -75,7 +75,7 @@ end
 local function conv_args(N, C, H, K, k, stride, pad, kind)
   local dtype = use_kind(kind)
   local x, w = mt.randn(N, C, H, H):to(dtype), (mt.randn(K, C, k, k) * 0.05):to(dtype)
-  if kind == "bf16" then x, w = channels_last(x), channels_last(w) end
+  if kind == "bf16" and on_gpu then x, w = channels_last(x), channels_last(w) end
   return x, w, { stride = stride, padding = pad }
 end
 
