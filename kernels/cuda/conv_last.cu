@@ -6,6 +6,7 @@
 
 namespace {
 
+#if HAS_ASYNC
 // Byte offset of a chunk in a tile of rows of 128 bytes; eight rows spread over all banks.
 __device__ inline uint32_t chunk_at(int row, int chunk) {
   return uint32_t(row * row_bytes + ((chunk ^ (row & 7)) << 4));
@@ -53,7 +54,6 @@ template <class S, int BM, int BN> struct last_loader {
     in_filter = channel + tap_y * g.along_k.ty + tap_x * g.along_k.tx;
     if (tap_y >= height) dy = nowhere; // the sum ends: zeros
   }
-#if HAS_ASYNC
   __device__ void fetch(const gemm &g, uint32_t a, uint32_t b) {
 #pragma unroll
     for (int i = 0; i < BM / step; i++) // outside nothing is read, wherever that is
@@ -67,7 +67,6 @@ template <class S, int BM, int BN> struct last_loader {
                  filter[i] >= 0 && dy != nowhere);
     advance(g, chunks);
   }
-#endif
 };
 
 // Two neighbouring channels of a pixel; or the first, where there are no two.
@@ -85,6 +84,7 @@ __device__ inline void put_pair(S *out, int m, const gemm &g, const S *bias, flo
     if (both) out[m + 1] = v.at[1];
   }
 }
+#endif
 
 // M: how products are formed, S itself or no_tensor_cores. WM, WN: of a warp.
 template <class S, class M, int BM, int BN, int WM, int WN, int STAGES>
