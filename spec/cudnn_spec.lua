@@ -82,6 +82,8 @@ local SHAPES = {
   { "one channel", x = { 64, 1, 28, 28 }, w = { 16, 1, 5, 5 }, opts = {} },
   { "depthwise", x = { 16, 48, 32, 31 }, w = { 48, 1, 3, 3 },
     opts = { padding = 1, groups = 48 } },
+  { "3 x 3 by 2, wide", x = { 4, 72, 22, 19 }, w = { 104, 72, 3, 3 },
+    opts = { stride = 2, padding = 1 } },
   { "many channels", x = { 2, 160, 9, 10 }, w = { 136, 160, 3, 3 },
     opts = { padding = 1 } },
 }
@@ -127,13 +129,17 @@ describe("a convolution on the GPU", function()
         local want = run(x:to("float64"), w:to("float64"), b:to("float64"), shape.opts)
         x, w, b = x:to("cuda"), w:to("cuda"), b:to("cuda")
         mt.set_matmul_precision(kind.precision)
-        for _, enabled in ipairs { true, false } do
+        -- of our own ways time picks one, and the deterministic mode the first
+        for _, way in ipairs { { true, false }, { false, false }, { false, true } } do
+          local enabled = way[1]
           cudnn.enabled = enabled
+          mt.set_deterministic(way[2])
           for _, order in ipairs { "contiguous", "channels-last" } do
             local last = order == "channels-last"
             local got = run(last and channels_last(x) or x,
               last and channels_last(w) or w, b, shape.opts)
-            compare(got, want, kind.error, ("cudnn %s, %s"):format(enabled, order))
+            compare(got, want, kind.error, ("cudnn %s, %s%s"):format(enabled, order,
+              way[2] and ", deterministic" or ""))
           end
         end
       end)
