@@ -195,10 +195,21 @@ __global__ void __launch_bounds__(threads, blocks_of<M>(BN))
 
 // ---- host side --------------------------------------------------------------------------
 
+// Channels of a tile: 128 reuse more of what they read, unless that leaves multiprocessors
+// without work in the last round.
+int columns_of(const mt_call *call, const gemm &g, int rows) {
+  const int64_t busy = multiprocessors(call->device);
+  const int64_t down = int64_t((g.n + rows - 1) / rows) * std::max(g.groups, 1);
+  const auto rounds = [&](int columns) {
+    return (down * ((g.m + columns - 1) / columns) + busy - 1) / busy;
+  };
+  return g.m > 64 && 2 * rounds(128) <= rounds(64) ? 128 : 64;
+}
+
 template <class S, class M>
 mt_status run_axes(const mt_call *call, gemm g, const conv_data &d, pass what) {
   constexpr int BM = 128;
-  const int BN = g.m > 64 ? 128 : 64;
+  const int BN = columns_of(call, g, BM);
   const void *b = what == pass::input ? d.y : d.x;
   S *out = static_cast<S *>(const_cast<void *>(what == pass::input ? d.x : d.y));
   g.groups = std::max(g.groups, 1), g.splits = 1, g.split_k = g.k;
