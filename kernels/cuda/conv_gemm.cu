@@ -31,18 +31,7 @@ __global__ void __launch_bounds__((BM / TM) * (BN / TN), 2)
   for (int64_t t = blockIdx.x; t < g.tiles; t += gridDim.x) {
     const work w = work_of<BM, BN>(g, t);
     S sum[TM][TN] = {};
-    next.begin(g, w);
-    __syncthreads(); // the tile before is done with shared memory
-    find_taps<BK, THREADS>(g, w, taps[0], w.k0);
-    __syncthreads();
-    next.load(g, w, pa, pb, taps[0], w.k0);
-    store(0);
-    find_taps<BK, THREADS>(g, w, taps[1], w.k0 + BK);
-    __syncthreads();
-    int stage = 0;
-    for (int k = w.k0; k < w.k1; k += BK, stage ^= 1) {
-      const bool more = k + BK < w.k1;
-      if (more) next.load(g, w, pa, pb, taps[stage ^ 1], k + BK);
+    each_slab<BK, THREADS>(g, w, pa, pb, next, taps, store, [&](int stage) {
 #pragma unroll
       for (int p = 0; p < BK; p++) {
         alignas(32) S left[TM], right[TN];
@@ -61,10 +50,7 @@ __global__ void __launch_bounds__((BM / TM) * (BN / TN), 2)
 #pragma unroll
           for (int j = 0; j < TN; j++) sum[i][j] += left[i] * right[j];
       }
-      if (more) store(stage ^ 1);
-      find_taps<BK, THREADS>(g, w, taps[stage], k + 2 * BK);
-      __syncthreads();
-    }
+    });
 #pragma unroll
     for (int j = 0; j < TN; j++) {
       const int n = w.n0 + j / VN * (BN / (TN / VN)) + tx * VN + j % VN;
@@ -136,18 +122,7 @@ __global__ void __launch_bounds__((BM / WM) * (BN / WN) * 32, 2)
     for (int i = 0; i < MF; i++)
 #pragma unroll
       for (int j = 0; j < NF; j++) wmma::fill_fragment(sum[i][j], 0.0f);
-    next.begin(g, w);
-    __syncthreads();
-    find_taps<BK, THREADS>(g, w, taps[0], w.k0);
-    __syncthreads();
-    next.load(g, w, pa, pb, taps[0], w.k0);
-    store(0);
-    find_taps<BK, THREADS>(g, w, taps[1], w.k0 + BK);
-    __syncthreads();
-    int stage = 0;
-    for (int k = w.k0; k < w.k1; k += BK, stage ^= 1) {
-      const bool more = k + BK < w.k1;
-      if (more) next.load(g, w, pa, pb, taps[stage ^ 1], k + BK);
+    each_slab<BK, THREADS>(g, w, pa, pb, next, taps, store, [&](int stage) {
 #pragma unroll
       for (int p = 0; p < BK; p += F::depth) {
         wmma::fragment<wmma::matrix_a, 16, 16, F::depth, typename F::type,
@@ -168,10 +143,7 @@ __global__ void __launch_bounds__((BM / WM) * (BN / WN) * 32, 2)
           for (int j = 0; j < NF; j++)
             wmma::mma_sync(sum[i][j], left[i], right[j], sum[i][j]);
       }
-      if (more) store(stage ^ 1);
-      find_taps<BK, THREADS>(g, w, taps[stage], k + 2 * BK);
-      __syncthreads();
-    }
+    });
     // Each fragment by way of the warp's own 16 x 16 floats: its lanes then know m and n.
 #pragma unroll
     for (int j = 0; j < NF; j++) {

@@ -120,6 +120,31 @@ __device__ inline void find_taps(const gemm &g, const work &w, place *taps, int 
     taps[i] = place_of(g.along_k, k + i, w.k1);
 }
 
+// compute(stage) for each BK terms of a tile's sums, while `next` brings those that follow;
+// store(stage) lays down what it has brought.
+template <int BK, int THREADS, class S, class L, class Store, class Compute>
+__device__ inline void each_slab(const gemm &g, const work &w, const S *pa, const S *pb,
+                                 L &next, place (*taps)[BK], Store store,
+                                 Compute compute) {
+  next.begin(g, w);
+  __syncthreads(); // the tile before is done with shared memory
+  find_taps<BK, THREADS>(g, w, taps[0], w.k0);
+  __syncthreads();
+  next.load(g, w, pa, pb, taps[0], w.k0);
+  store(0);
+  find_taps<BK, THREADS>(g, w, taps[1], w.k0 + BK);
+  __syncthreads();
+  int stage = 0;
+  for (int k = w.k0; k < w.k1; k += BK, stage ^= 1) {
+    const bool more = k + BK < w.k1;
+    if (more) next.load(g, w, pa, pb, taps[stage ^ 1], k + BK);
+    compute(stage);
+    if (more) store(stage ^ 1);
+    find_taps<BK, THREADS>(g, w, taps[stage], k + 2 * BK);
+    __syncthreads();
+  }
+}
+
 template <class T, int V> struct alignas(sizeof(T) * V) lane { T at[V]; };
 
 // ---- host side: the axes of each pass ---------------------------------------------------
