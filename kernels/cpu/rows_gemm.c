@@ -94,7 +94,7 @@ static inline V load_f16(const uint16_t *p) {
 #elif defined(__F16C__)
   return (V)_mm256_cvtph_ps((__m128i) * (const halves *)p);
 #else
-  V v;
+  V v = {0};
   for (int i = 0; i < LANES; i++) v[i] = one_f16(p[i]);
   return v;
 #endif
@@ -103,7 +103,7 @@ static inline VH load_half_f16(const uint16_t *p) {
 #if defined(__AVX512F__)
   return (VH)_mm256_cvtph_ps((__m128i) * (const few *)p);
 #else
-  VH v;
+  VH v = {0};
   for (int i = 0; i < HALF; i++) v[i] = one_f16(p[i]);
   return v;
 #endif

@@ -73,7 +73,7 @@ INLINE void store_f16(V v, uint16_t *p) {
 }
 #else
 INLINE V load_f16(const uint16_t *p) {
-  V v;
+  V v = {0};
   for (int i = 0; i < LANES; i++) v[i] = mt_f16_to_f32(p[i]);
   return v;
 }
