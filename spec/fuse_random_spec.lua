@@ -107,3 +107,37 @@ for _, device in ipairs { "cpu", "cuda" } do
     end)
   end)
 end
+
+describe("formulas with random changes", function()
+  it("are errors that say so, or operators", function()
+    local seed = tonumber(os.getenv "MYTENSOR_FUZZ_SEED") or os.time()
+    print("seed " .. seed)
+    math.randomseed(seed)
+    local texts = { "silu(a) * b", "t = exp(a); t / sum(t, -1, true)",
+      "a:sum(-1), b ^ -2",
+      "softmax(a * b) + clamp(a, -1, inf)", "where(gt(a, b), a // 2, b % 3)",
+      "std(a, -1, 0, true) - logsumexp(b, -1)" }
+    local letters = "ab();:,=+-*/%^.012 tsx\0\255_"
+    local made = 0
+    for _ = 1, 3000 do
+      local text = texts[math.random(#texts)]
+      for _ = 1, math.random(2) do
+        local i, k = math.random(#text), math.random(#letters)
+        local before = text:sub(1, i - math.random(0, 1))
+        text = before .. letters:sub(k, k) .. text:sub(i + 1)
+      end
+      local ok, f = pcall(mt.fuse, "a, b", text)
+      if ok then
+        made = made + 1
+        local a, b = mt.rand(2, 3):requires_grad_(), mt.rand(2, 3):requires_grad_()
+        local called, y = pcall(f, a, b)
+        if called and y.requires_grad then
+          mt.grad({ y:sum() }, { a, b }, { allow_unused = true })
+        end
+      else
+        assert.truthy(tostring(f):find "fuse: ", ("%q: %s"):format(text, f))
+      end
+    end
+    assert.is_true(made > 20, made .. " operators")
+  end)
+end)

@@ -2,7 +2,10 @@
 
 local mt = require "mytensor"
 local fused = require "spec.support.fused"
+local devices = require "spec.support.devices"
 local near = fused.near
+
+local function randn_on_gpu(...) return mt.randn(...):to("cuda") end
 
 local function fails(text, fn, ...)
   local ok, err = pcall(fn, ...)
@@ -352,6 +355,23 @@ describe("mt.fuse", function()
     local n = (33 << 20) // 4 + 13
     local a, b = mt.rand(n), mt.rand(n)
     assert.is_true(f(a, b):equal(a * 2 + b))
+  end)
+
+  it("works inside a captured graph, with its gradient", function()
+    if not devices.cuda then return devices.without_cuda(pending) end
+    local f = mt.fuse("x", "silu(x) * softmax(x)")
+    local x = randn_on_gpu(64, 256):requires_grad_()
+    local step = mt.cuda.graph(function(scale)
+      local y = f(x * scale)
+      return y, mt.grad({ y:sum() }, { x })[1]
+    end)
+    for _, scale in ipairs { 1.5, -0.25 } do
+      local s = mt.tensor(scale, { device = "cuda" })
+      local y, dx = step(s)
+      local z = (x * s):silu() * (x * s):softmax(-1)
+      near(y, z, 1e-5)
+      near(dx, mt.grad({ z:sum() }, { x })[1], 1e-5)
+    end
   end)
 
   it("leaves nothing behind", function()

@@ -1,5 +1,5 @@
 /* spec/fuzzers/formula.c -- libFuzzer target: mt_formula_parse gives a tree or a message, and
-** a tree that is written out is read back as the same tree. */
+** a tree that is written out is read back as the same tree; so do formulas of steps. */
 #include "runtime/core/formula.h"
 
 #include <stdarg.h>
@@ -68,6 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   memcpy(input, data, size);
   input[size] = '\0';
   const mt_status status = mt_formula_parse(input, &tree);
+  mt_formula steps;
+  const mt_status other = mt_formula_parse_steps(input, &steps);
+  for (int k = 0; k < steps.noutputs && other == MT_OK; k++) check(steps.output[k]);
+  mt_formula_free(&steps);
   free(input);
   if (status != MT_OK) {
     if (tree != NULL || mt_last_error()->text[0] == '\0') abort();
