@@ -249,6 +249,9 @@ describe("mytensor.h of version 2", function()
     assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } },
       extension().converted(x, -1):totable())
     assert.same({ 4 }, extension().empty(4, -1):shape())
+    local made, why = pcall(extension().no_dims)
+    assert.is_false(made)
+    assert.truthy(why:find("-1 dims, at most 12 are possible", 1, true), why)
     for _, gpu in ipairs { -2, 16 } do
       local ok, err = pcall(extension().empty, 4, gpu)
       assert.is_false(ok)

@@ -58,7 +58,7 @@ for _, device in ipairs { "cpu", "cuda" } do
     end)
   end)
 
-  describe("fused softmax and log_softmax", function()
+  describe("fused softmax, log_softmax and logsumexp", function()
     local infinite = math.huge
     local rows = { { 1, infinite, 2 }, { -infinite, -infinite, -infinite },
       { 1, -infinite, 2 }, { 1, 0 / 0, 2 }, { infinite, infinite, 0 }, { 1, 2, 3 } }
@@ -75,6 +75,14 @@ for _, device in ipairs { "cpu", "cuda" } do
       local x = mt.tensor({ { 10000, 10000.5 }, { -30000, -30001 } }):to(device)
       local y = mt.fuse("x", "log_softmax(x)")(x)
       assert.is_true(y:allclose(x:log_softmax(-1), 1e-6))
+    end)
+
+    on_device("of rows without elements are what the ops give", function()
+      local x = double({ 3, 0 }):requires_grad_()
+      local y = mt.fuse("x", "logsumexp(x, -1) + 1")(x)
+      assert.is_true(y:equal(x:logsumexp(-1) + 1))
+      assert.same({ 3, 0 }, mt.grad(y:sum(), x)[1]:shape())
+      assert.same({ 3, 0 }, mt.fuse("x", "softmax(x)")(x):shape())
     end)
 
     on_device("have gradients", function()

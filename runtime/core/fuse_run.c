@@ -208,9 +208,11 @@ static mt_status make_outputs(run *r, const mt_fuse_shape *shape, mt_dtype dtype
   return MT_OK;
 }
 
+/* An amax or amin of the user's: that of a logsumexp may be of nothing. */
 static bool has_extreme(const mt_fused *f) {
   for (int i = 0; i < f->graph.n; i++) {
-    if (f->graph.node[i].kind >= MT_FUSE_AMAX) return true;
+    const mt_fuse_node *const v = &f->graph.node[i];
+    if (v->kind >= MT_FUSE_AMAX && !v->index) return true;
   }
   return false;
 }

@@ -57,7 +57,7 @@ void mt_default_strides(int ndim, const int64_t *shape, int64_t *stride) {
 
 mt_status mt_shape_numel(int ndim, const int64_t *shape, size_t element_bytes,
                          int64_t *numel) {
-  if (ndim > MT_MAX_DIMS)
+  if (ndim < 0 || ndim > MT_MAX_DIMS)
     return mt_fail(MT_ESHAPE, "%d dims, at most %d are possible", ndim, MT_MAX_DIMS);
   bool empty = false, overflow = false;
   int64_t n = 1;

@@ -15,6 +15,13 @@ static int empty(lua_State *L) {
   return 1;
 }
 
+/* api.no_dims(): a tensor of -1 dims */
+static int no_dims(lua_State *L) {
+  const int64_t shape[1] = {1};
+  mytensor_get_api(L)->push_empty(L, MYTENSOR_FLOAT32, MYTENSOR_CPU, -1, shape);
+  return 1;
+}
+
 /* api.contiguous(t) */
 static int contiguous(lua_State *L) {
   mytensor_get_api(L)->push_contiguous_here(L, 1);
@@ -85,11 +92,19 @@ static int current(lua_State *L) {
 }
 
 MT_EXTENSION_OPEN(L) {
-  static const luaL_Reg functions[] = {
-      {"empty_like", empty_like}, {"empty", empty},     {"contiguous", contiguous},
-      {"converted", converted},   {"text", text},       {"dtype", dtype},
-      {"matrix", matrix},         {"set", set},         {"version_1", version_1},
-      {"stream", stream},         {"current", current}, {NULL, NULL}};
+  static const luaL_Reg functions[] = {{"empty_like", empty_like},
+                                       {"empty", empty},
+                                       {"no_dims", no_dims},
+                                       {"contiguous", contiguous},
+                                       {"converted", converted},
+                                       {"text", text},
+                                       {"dtype", dtype},
+                                       {"matrix", matrix},
+                                       {"set", set},
+                                       {"version_1", version_1},
+                                       {"stream", stream},
+                                       {"current", current},
+                                       {NULL, NULL}};
   luaL_newlib(L, functions);
   return 1;
 }
