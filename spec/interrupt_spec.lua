@@ -27,6 +27,11 @@ local WORK = {
     local a = mt.ones({ 1 }, { dtype = "float16" }):expand(100000000)
     ready()
     while true do a:cumsum(1) end]],
+  sort = "local a = mt.rand(20000000) ready() while true do a:sort() end",
+  scatter = [[
+    local a, i = mt.zeros(30000000), mt.randperm(30000000)
+    ready()
+    while true do a:scatter_(1, i, a) end]],
   sum = "local a = mt.ones(1000):expand(20000000, 1000) ready() a:sum()",
   elementwise = [[
     local a = mt.ones(50000000)

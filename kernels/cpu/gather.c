@@ -54,8 +54,9 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
   for (int d = 0; d < w->ndim; d++)
     begin[d] = d == w->shared ? lo : 0, end[d] = d == w->shared ? hi : w->shape[d],
     at[d] = begin[d];
-  for (;;) {
+  for (int64_t pieces = 0;;) {
     for (int64_t j = begin[last]; j < end[last]; j += MT_POSITIONS) {
+      if (++pieces % 4096 == 0 && mt_stopped(w->call)) return;
       const int64_t count = end[last] - j < MT_POSITIONS ? end[last] - j : MT_POSITIONS;
       int64_t linear = j * w->linear[last];
       char *other = w->other_data + j * w->other[last];
