@@ -15,7 +15,8 @@ struct running {
   int64_t length, step[4]; // of the dim; elements, negative in reverse
   int64_t per_split;       // blocks share a line: so many elements each
   bool least;
-  space<4> s; // without the dim
+  bool pieces; // float32 whose lines are whole pieces of 16 bytes, y and index too
+  space<4> s;  // without the dim
 };
 
 __device__ inline double load_float(const void *p, int64_t i, mt_dtype d) {
@@ -37,6 +38,8 @@ __device__ inline void store_float(void *p, int64_t i, double x, mt_dtype d) {
 // and what the joined state of all up to an element gives there.
 
 struct float_product {
+  static constexpr int items = 4;
+  static constexpr bool in_pieces = false;
   using state = double;
   static __device__ state none() { return 1; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
@@ -49,6 +52,8 @@ struct float_product {
 };
 
 struct int_product { // the results are int64
+  static constexpr int items = 4;
+  static constexpr bool in_pieces = false;
   using state = int64_t;
   static __device__ state none() { return 1; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
@@ -70,6 +75,31 @@ template <class T, class N> struct extreme_state {
 };
 template <class T, class N> struct extreme {
   using state = extreme_state<T, N>;
+  static constexpr bool in_pieces = std::is_same<T, float>::value;
+  static constexpr int items = in_pieces ? 8 : 4;
+  // Four neighbours at once.
+  static __device__ void load_piece(const running &r, const int64_t *o, int64_t i,
+                                    state *s) {
+    const float4 v = *reinterpret_cast<const float4 *>(
+        reinterpret_cast<const float *>(r.x) + o[2] + i);
+    const float at[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int j = 0; j < 4; j++) s[j] = {T(r.least ? -at[j] : at[j]), N(i + j + 1)};
+  }
+  static __device__ void store_piece(const running &r, const int64_t *o, int64_t i,
+                                     const state *s) {
+    if (r.y) {
+      const float sign = r.least ? -1.0f : 1.0f;
+      *reinterpret_cast<float4 *>(reinterpret_cast<float *>(r.y) + o[0] + i) = {
+          float(s[0].value) * sign, float(s[1].value) * sign, float(s[2].value) * sign,
+          float(s[3].value) * sign};
+    }
+    if (r.index) {
+      longlong2 *to = reinterpret_cast<longlong2 *>(r.index + o[1] + i);
+      to[0] = {int64_t(s[0].at), int64_t(s[1].at)};
+      to[1] = {int64_t(s[2].at), int64_t(s[3].at)};
+    }
+  }
   static __device__ state none() { return {T(0), 0}; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
     const int64_t from = o[2] + i * r.step[2];
@@ -110,6 +140,8 @@ struct sum_state {
   double largest, sum;
 };
 struct log_sum {
+  static constexpr int items = 4;
+  static constexpr bool in_pieces = false;
   using state = sum_state;
   static __device__ state none() { return {-INFINITY, 0}; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
@@ -133,6 +165,8 @@ struct affine_state {
   double factor, value;
 };
 struct recurrence {
+  static constexpr int items = 4;
+  static constexpr bool in_pieces = false;
   using state = affine_state;
   static __device__ state none() { return {1, 0}; }
   static __device__ state load(const running &r, const int64_t *o, int64_t i) {
@@ -147,7 +181,7 @@ struct recurrence {
   }
 };
 
-constexpr int threads = 256, items = 4, tile = threads * items;
+constexpr int threads = 256, most_items = 8, tile = threads * most_items;
 
 // A block a split of a line, walked in tiles. totals: of each split, or with `fill` what
 // comes before each.
@@ -157,8 +191,10 @@ __global__ void __launch_bounds__(threads)
                         const __grid_constant__ running r) {
   using state = typename Op::state;
   using scan = cub::BlockScan<state, threads>;
+  constexpr int items = Op::items;
   __shared__ typename scan::TempStorage room;
   const Op op;
+  const bool pieces = Op::in_pieces && r.pieces;
   for (int64_t line = blockIdx.x; line < r.s.numel; line += gridDim.x) {
     int64_t o[4];
     seek(r.s, line, o);
@@ -166,12 +202,23 @@ __global__ void __launch_bounds__(threads)
     const int64_t end = begin + r.per_split < r.length ? begin + r.per_split : r.length;
     state carried = Op::none();
     if (fill && totals) carried = totals[line * gridDim.y + blockIdx.y];
-    for (int64_t from = begin; from < end; from += tile) {
+    for (int64_t from = begin; from < end; from += threads * items) {
       const int64_t first = from + int64_t(threadIdx.x) * items;
       state s[items], all;
+      if (pieces) {
+        if constexpr (Op::in_pieces)
 #pragma unroll
-      for (int j = 0; j < items; j++)
-        s[j] = first + j < end ? Op::load(r, o, first + j) : Op::none();
+          for (int j = 0; j < items; j += 4) {
+            if (first + j < end)
+              Op::load_piece(r, o, first + j, s + j);
+            else
+              s[j] = s[j + 1] = s[j + 2] = s[j + 3] = Op::none();
+          }
+      } else {
+#pragma unroll
+        for (int j = 0; j < items; j++)
+          s[j] = first + j < end ? Op::load(r, o, first + j) : Op::none();
+      }
 #pragma unroll
       for (int j = 1; j < items; j++) s[j] = op(s[j - 1], s[j]);
       state before;
@@ -179,8 +226,17 @@ __global__ void __launch_bounds__(threads)
       if (fill) {
         before = op(carried, before);
 #pragma unroll
-        for (int j = 0; j < items; j++)
-          if (first + j < end) Op::store(r, o, first + j, op(before, s[j]));
+        for (int j = 0; j < items; j++) s[j] = op(before, s[j]);
+        if (pieces) {
+          if constexpr (Op::in_pieces)
+#pragma unroll
+            for (int j = 0; j < items; j += 4)
+              if (first + j < end) Op::store_piece(r, o, first + j, s + j);
+        } else {
+#pragma unroll
+          for (int j = 0; j < items; j++)
+            if (first + j < end) Op::store(r, o, first + j, s[j]);
+        }
       }
       carried = op(carried, all);
       __syncthreads();
@@ -255,6 +311,14 @@ struct plan {
   int splits;
 };
 
+// Do v's lines consist of whole pieces of four elements?
+bool whole_pieces(const running &r, int k, const void *p, int64_t size) {
+  if (!p) return true;
+  bool fits = r.step[k] == 1 && reinterpret_cast<uintptr_t>(p) % (4 * size) == 0;
+  for (int d = 0; d < r.s.ndim; d++) fits = fits && r.s.stride[k][d] % 4 == 0;
+  return fits;
+}
+
 plan make_plan(const mt_call *call) {
   const bool two = call->op == MT_OP__recurrence;
   const mt_view *view[4] = {call->out[0], call->nout > 1 ? call->out[1] : nullptr,
@@ -284,6 +348,8 @@ plan make_plan(const mt_call *call) {
   r.y = data[0], r.index = reinterpret_cast<int64_t *>(data[1]);
   r.x = data[2], r.a = data[3];
   r.least = call->op == MT_OP_cummin;
+  r.pieces = r.dtype == MT_F32 && r.length % 4 == 0 && whole_pieces(r, 0, r.y, 4) &&
+             whole_pieces(r, 1, r.index, 4) && whole_pieces(r, 2, r.x, 4);
   p.across = r.s.ndim > 0 && r.s.stride[2][0] == 1 && r.s.size[0] >= 32 &&
              r.step[2] != 1 && r.step[2] != -1;
   const int64_t busy = int64_t(multiprocessors(call->device)) * 8;
