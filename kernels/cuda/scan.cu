@@ -72,14 +72,12 @@ __global__ void __launch_bounds__(scan_threads)
   }
 }
 
-// A block a split of a line, walked in tiles. before_all: what came before the line's
-// part that is scanned here; after_all: where what came up to its end goes. In a tile each warp has neighbouring pieces:
+// A block a split of a line, walked in tiles. In a tile each warp has neighbouring pieces:
 // sums of a thread's piece, of a warp's lanes, of warps, then what was carried.
 template <class S, class O, int V>
 __global__ void __launch_bounds__(scan_threads)
     scan_line_kernel(O *y, const S *x, scan_line q, const __grid_constant__ space<2> s,
-                     const wide_t<S> *sums, const wide_t<S> *before_all,
-                     wide_t<S> *after_all) {
+                     const wide_t<S> *sums) {
   using T = wide_t<S>;
   constexpr int U = scan_pieces, warps = scan_threads / 32;
   constexpr int64_t tile = int64_t(scan_threads) * U * V;
@@ -97,7 +95,6 @@ __global__ void __launch_bounds__(scan_threads)
         carried += sums[line * gridDim.y + k];
       carried = row_sum(carried);
     }
-    if (before_all) carried += before_all[line];
     for (int64_t from = begin; from < end; from += tile, turn ^= 1) {
       pack<S, V> p[U];
       T sum[U];
@@ -152,8 +149,6 @@ __global__ void __launch_bounds__(scan_threads)
         if (i < end) store_piece<O, V>(y + offset[0], q.y_step, i, out);
       }
     }
-    if (after_all && blockIdx.y == gridDim.y - 1 && threadIdx.x == 0)
-      after_all[line] = carried;
   }
 }
 
@@ -227,17 +222,9 @@ scan_plan plan_scan(const mt_call *call) {
   return p;
 }
 
-// A long line is read twice, for the sums of its splits and to be scanned: part by part,
-// so that the second time it comes from the cache. Elements of a part.
-int64_t part_of(const scan_plan &p, mt_dtype d) {
-  constexpr int64_t step = int64_t(scan_threads) * scan_pieces * 8, cached = 16 << 20;
-  const int64_t part = cached / dtype_size(d) / p.s.numel / step * step;
-  return p.splits > 1 && part > 0 && part * 2 <= p.q.length ? part : p.q.length;
-}
-
 size_t scan_scratch(const mt_call *call) {
   const scan_plan p = plan_scan(call);
-  return p.splits > 1 ? size_t(p.s.numel) * size_t(p.splits + 2) * 8 : 0;
+  return p.splits > 1 ? size_t(p.s.numel) * size_t(p.splits) * 8 : 0;
 }
 
 // Does every piece of V elements of a line lie at a multiple of its size?
@@ -265,34 +252,19 @@ template <class S, class O> mt_status launch_scan(const mt_call *call, scan_plan
         <<<blocks_for(p.s.numel, 256, call->device), 256, 0, stream>>>(y, x, p.q, p.s);
     return launched();
   }
-  const unsigned lines = unsigned(p.s.numel < INT32_MAX ? p.s.numel : INT32_MAX);
-  wide_t<S> *const sums = static_cast<wide_t<S> *>(call->scratch), *carried[2] = {};
-  const int64_t length = p.q.length, part = part_of(p, call->in[0]->dtype);
-  constexpr int64_t step = int64_t(scan_threads) * scan_pieces * 8;
-  int turn = 0;
-  if (part < length) {
-    const int64_t steps = part / step;
-    p.q.per_split = (steps + p.splits - 1) / p.splits * step;
-    carried[0] = sums + p.s.numel * p.splits, carried[1] = carried[0] + p.s.numel;
-  }
-  for (int64_t from = 0; from < length; from += part, turn ^= 1) {
-    const int64_t left = length - from, n = part < left ? part : left;
-    p.q.length = n;
-    const dim3 grid(lines, unsigned((n + p.q.per_split - 1) / p.q.per_split));
-    const S *const part_x = x + from * p.q.x_step;
-    O *const part_y = y + from * p.q.y_step;
-    const bool split = grid.y > 1;
-    if (split) {
-      scan_sums_kernel<S><<<grid, scan_threads, 0, stream>>>(sums, part_x, p.q, p.s);
-      if (const mt_status status = launched()) return status;
-    }
-    const auto scan = pieces ? scan_line_kernel<S, O, V> : scan_line_kernel<S, O, 1>;
-    scan<<<grid, scan_threads, 0, stream>>>(
-        part_y, part_x, p.q, p.s, split ? sums : nullptr,
-        from > 0 ? carried[turn] : nullptr, carried[turn ^ 1]);
+  const dim3 grid(unsigned(p.s.numel < INT32_MAX ? p.s.numel : INT32_MAX),
+                  unsigned(p.splits));
+  wide_t<S> *sums = nullptr;
+  if (p.splits > 1) {
+    sums = static_cast<wide_t<S> *>(call->scratch);
+    scan_sums_kernel<S><<<grid, scan_threads, 0, stream>>>(sums, x, p.q, p.s);
     if (const mt_status status = launched()) return status;
   }
-  return MT_OK;
+  if (pieces)
+    scan_line_kernel<S, O, V><<<grid, scan_threads, 0, stream>>>(y, x, p.q, p.s, sums);
+  else
+    scan_line_kernel<S, O, 1><<<grid, scan_threads, 0, stream>>>(y, x, p.q, p.s, sums);
+  return launched();
 }
 
 mt_status run_cumsum(const mt_call *call) {
