@@ -361,11 +361,11 @@ describe("mt.fuse", function()
     if not devices.cuda then return devices.without_cuda(pending) end
     local f = mt.fuse("x", "silu(x) * softmax(x)")
     local x = randn_on_gpu(64, 256):requires_grad_()
-    local step = mt.cuda.graph(function(scale)
+    local step <close> = mt.cuda.graph(function(scale)
       local y = f(x * scale)
       return y, mt.grad({ y:sum() }, { x })[1]
     end)
-    for _, scale in ipairs { 1.5, -0.25 } do
+    for _, scale in ipairs { 1.5, -0.25, 0.75 } do -- called, captured, replayed
       local s = mt.tensor(scale, { device = "cuda" })
       local y, dx = step(s)
       local z = (x * s):silu() * (x * s):softmax(-1)
