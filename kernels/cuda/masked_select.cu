@@ -29,7 +29,8 @@ __global__ void __launch_bounds__(threads)
     for (int64_t i = begin + threadIdx.x; i < begin + tile && i < n; i += threads)
       own += mask[i] != 0;
   }
-  own = __reduce_add_sync(~0u, own);
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
   if (threadIdx.x % 32 == 0) atomicAdd(&sum, own);
   __syncthreads();
   if (threadIdx.x == 0) counts[blockIdx.x] = sum;
