@@ -45,6 +45,15 @@ __device__ inline void check_divisor(const typename F::type *v, int64_t position
     if (v[1] == 0) fault_set(fault, F::op, position, 0, 1, 0);
 }
 
+// Small integers are computed as int32: what that has above their own bits is no part of
+// what popcount counts.
+template <class F>
+__device__ inline void keep_own_bits(typename F::type *v, mt_dtype d) {
+  using T = typename F::type;
+  if constexpr (F::op == MT_OP_popcount && std::is_integral<T>::value && sizeof(T) == 4)
+    v[0] &= d == MT_I32 ? ~0 : d == MT_I16 ? 0xffff : 0xff;
+}
+
 // blockDim = (pieces, rows), blockIdx = (.., rows, more rows). A thread has V neighbours of
 // a row: more of them at once, and memory delivers less.
 template <class F, class S, int V>
@@ -87,6 +96,7 @@ __global__ void __launch_bounds__(256)
       for (int k = 0; k < N; k++) v[k] = x[k][i];
       check_divisor<F>(v, (int64_t(r) * a.whole + c) * V + int64_t(r) * a.left + i,
                        a.fault);
+      keep_own_bits<F>(v, a.dtype);
       y[i] = F::run(v, a.attr.at);
     }
     piece<O, V> out;
@@ -104,6 +114,7 @@ __global__ void __launch_bounds__(256)
       }
       check_divisor<F>(v, (int64_t(r) * a.whole + c) * V + int64_t(r) * a.left + i,
                        a.fault);
+      keep_own_bits<F>(v, a.dtype);
       store_at<O>(to, i, F::run(v, a.attr.at), a.dtype);
     }
   }
@@ -135,6 +146,7 @@ __global__ void __launch_bounds__(256)
     for (int k = 0; k < N; k++)
       v[k] = a.in[k] ? load_at<T, S>(a.in[k], offset[k + 1], a.dtype) : a.value[k];
     check_divisor<F>(v, i, a.fault);
+    keep_own_bits<F>(v, a.dtype);
     store_at<out_t<F, S>>(a.out, offset[0], F::run(v, a.attr.at), a.dtype);
   }
 }
