@@ -15,6 +15,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 #include "kernels/cpu/cpu.h"
+
+#ifdef __SANITIZE_THREAD__ /* there each region has threads of its own */
+int mt_cpu_team(int threads) { return threads; }
+#else
+
 #include <omp.h>
 
 #define MOST 256 /* cores; larger teams are left alone */
@@ -141,7 +146,6 @@ static int is_caller(void) {
 }
 
 int mt_cpu_team(int threads) {
-#ifndef __SANITIZE_THREAD__ /* there each region has threads of its own */
   pthread_once(&once, start);
   if (threads < 2 || __atomic_load_n(&state.off, __ATOMIC_RELAXED) || omp_in_parallel())
     return threads;
@@ -167,6 +171,7 @@ int mt_cpu_team(int threads) {
         ++failures == 10)
       __atomic_store_n(&state.off, 1, __ATOMIC_RELAXED);
   }
-#endif
   return threads;
 }
+
+#endif
