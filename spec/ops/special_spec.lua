@@ -84,6 +84,14 @@ local function on(device)
       assert(y[3]:item() < 1e-299)
     end)
 
+    it("popcount counts the bits that the dtype has", function()
+      for dtype, bits in pairs { int8 = 8, int16 = 16, int32 = 32, int64 = 64 } do
+        local x = mt.tensor({ 0, 7, -7, -1, 127, -128 },
+          { dtype = dtype, device = device })
+        assert.same({ 0, 3, bits - 2, bits, 7, bits - 7 }, x:popcount():totable())
+      end
+    end)
+
     it("gcd and lcm take the least number", function()
       local x = mt.tensor({ -128, -128, -128 }, { dtype = "int8", device = device })
       local y = mt.tensor({ 0, 96, -1 }, { dtype = "int8", device = device })
