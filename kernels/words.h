@@ -187,16 +187,6 @@ MT_WORDS_FLOAT(double, f64, , exp, exp2, tanh)
 /* ---- integers, and bool as bytes of 0 and 1 -----------------------------------------
 ** U: the unsigned type; bits: how many b of shl and shr may count; below(x): is x less
 ** than 0, which for unsigned types is not even asked. */
-#ifdef __CUDACC__
-MT_WORD_FN int mt_word_popcount(uint64_t v) { return __popcll(v); }
-#else
-MT_WORD_FN int mt_word_popcount(uint64_t v) { /* sums of 2, 4, 8 bits, then of bytes */
-  v -= v >> 1 & 0x5555555555555555u;
-  v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);
-  v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0fu;
-  return (int)(v * 0x0101010101010101u >> 56);
-}
-#endif
 #define MT_WORD_BELOW(x) ((x) < 0)
 #define MT_WORD_NEVER(x) 0
 #define MT_WORDS_INT(T, s, U, bits, below)                                            \
@@ -208,8 +198,12 @@ MT_WORD_FN int mt_word_popcount(uint64_t v) { /* sums of 2, 4, 8 bits, then of b
   MT_WORD_FN T mt_round_##s(T x) { return x; }                                        \
   MT_WORD_FN T mt_trunc_##s(T x) { return x; }                                        \
   MT_WORD_FN int mt_signbit_##s(T x) { return (void)x, below(x); }                    \
-  MT_WORD_FN T mt_popcount_##s(T x) { /* of 64 bits, less the copies of the sign */   \
-    return (T)(mt_word_popcount((uint64_t)(int64_t)x) - (below(x) ? 64 - bits : 0));  \
+  MT_WORD_FN T mt_popcount_##s(T x) { /* sums of 2, 4, 8 bits, then of bytes */       \
+    uint64_t v = (uint64_t)(U)x & (~(uint64_t)0 >> (64 - bits));                      \
+    v -= v >> 1 & 0x5555555555555555u;                                                \
+    v = (v & 0x3333333333333333u) + (v >> 2 & 0x3333333333333333u);                   \
+    v = (v + (v >> 4)) & 0x0f0f0f0f0f0f0f0fu;                                         \
+    return (T)(v * 0x0101010101010101u >> 56);                                        \
   }                                                                                   \
   MT_WORD_FN T mt_gcd_##s(T a, T b) { /* Euclid's algorithm */                        \
     U x = (U)(below(a) ? 0 - (U)a : (U)a), y = (U)(below(b) ? 0 - (U)b : (U)b);       \
