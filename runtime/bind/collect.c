@@ -22,12 +22,11 @@
 extern const char lua_ident[] __attribute__((weak));
 
 const char *mtl_lua_release(void) {
-  static char text[] = LUA_VERSION ".x"; /* one digit behind the point, so far */
+  static _Thread_local char text[] = LUA_VERSION ".x"; /* one digit, so far */
   const char *const here = lua_ident;
   const char *found = here != NULL ? strstr(here, LUA_VERSION ".") : NULL;
   if (found == NULL) return LUA_RELEASE;
-  const char digit = found[sizeof LUA_VERSION];
-  __atomic_store_n(&text[sizeof LUA_VERSION], digit, __ATOMIC_RELAXED);
+  text[sizeof LUA_VERSION] = found[sizeof LUA_VERSION];
   return text;
 }
 
