@@ -1,7 +1,7 @@
-// kernels/cuda/masked_select.cu -- the elements where a mask is true, in order: tiles count
-// theirs, then write them behind those of the tiles before.
+// kernels/cuda/masked_select.cu -- the elements where a mask is true, or their positions, in
+// order: tiles count theirs, then write them behind those of the tiles before.
 #include <cub/block/block_scan.cuh>
-#include "kernels/cuda/cuda.cuh"
+#include "kernels/cuda/marked.cuh"
 
 namespace {
 
@@ -57,11 +57,14 @@ __global__ void __launch_bounds__(1024) sum_tiles_kernel(int64_t *counts, int64_
   }
 }
 
-template <class S>
+// A tile's elements are put side by side on the chip first. Positions: y is int64, and x
+// is not read.
+template <class S, bool Positions>
 __global__ void __launch_bounds__(threads)
     write_marked_kernel(S *y, const S *x, const uint8_t *mask, const int64_t *before,
                         int64_t n, int64_t most) {
   __shared__ unsigned of_warp[warps];
+  __shared__ S held[tile];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const int64_t first = int64_t(blockIdx.x) * tile + warp * warp_elements;
   unsigned bits[rounds], count = 0;
@@ -70,59 +73,88 @@ __global__ void __launch_bounds__(threads)
   for (int r = 0; r < rounds; r++) bits[r] = marks(mask, n, first, r);
 #pragma unroll
   for (int r = 0; r < rounds; r++) {
-    if (bits[r] >> lane & 1u) v[r] = x[first + r * 32 + lane];
+    const int64_t i = first + r * 32 + lane;
+    if constexpr (Positions)
+      v[r] = i + 1;
+    else if (bits[r] >> lane & 1u)
+      v[r] = x[i];
     count += __popc(bits[r]);
   }
   if (lane == 0) of_warp[warp] = count;
   __syncthreads();
-  int64_t to = before[blockIdx.x];
+  unsigned to = 0, all = 0;
 #pragma unroll
-  for (int w = 0; w < warps; w++)
+  for (int w = 0; w < warps; w++) {
     if (w < warp) to += of_warp[w];
+    all += of_warp[w];
+  }
 #pragma unroll
   for (int r = 0; r < rounds; r++) {
-    const int64_t at = to + __popc(bits[r] & ((1u << lane) - 1));
-    if ((bits[r] >> lane & 1u) && at < most) y[at] = v[r];
+    if (bits[r] >> lane & 1u) held[to + __popc(bits[r] & ((1u << lane) - 1))] = v[r];
     to += __popc(bits[r]);
   }
+  __syncthreads();
+  const int64_t start = before[blockIdx.x];
+  for (unsigned i = threadIdx.x; i < all && start + i < most; i += threads)
+    y[start + i] = held[i];
 }
 
-int64_t tiles_of(const mt_call *call) { return (numel(call->in[0]) + tile - 1) / tile; }
+int64_t tiles_of(const mt_view *mask) { return (numel(mask) + tile - 1) / tile; }
+
+// before[tile] = marked elements of the tiles before.
+mt_status count_tiles(const mt_call *call, const mt_view *mask, int64_t *before) {
+  const int64_t n = numel(mask), tiles = tiles_of(mask);
+  if (tiles > INT32_MAX)
+    return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^43 elements");
+  count_marked_kernel<<<unsigned(tiles), threads, 0, stream_of(call)>>>(
+      before, reinterpret_cast<const uint8_t *>(mask->data), n);
+  if (const mt_status status = launched()) return status;
+  sum_tiles_kernel<<<1, 1024, 0, stream_of(call)>>>(before, tiles);
+  return launched();
+}
+
+template <class S, bool Positions>
+mt_status write_marked(const mt_call *call, const mt_view *mask, const void *x) {
+  const int64_t *before = static_cast<const int64_t *>(call->scratch);
+  write_marked_kernel<S, Positions>
+      <<<unsigned(tiles_of(mask)), threads, 0, stream_of(call)>>>(
+          reinterpret_cast<S *>(call->out[0]->data), static_cast<const S *>(x),
+          reinterpret_cast<const uint8_t *>(mask->data), before, numel(mask),
+          numel(call->out[0]));
+  return launched();
+}
 
 size_t masked_select_scratch(const mt_call *call) {
-  return numel(call->out[0]) ? size_t(tiles_of(call)) * 8 : 0;
+  return marked_scratch(call->in[1]);
 }
 
 // _masked_select(x, mask, count): contiguous.
 mt_status run_masked_select(const mt_call *call) {
-  const int64_t n = numel(call->in[0]), most = numel(call->out[0]);
-  const int64_t tiles = tiles_of(call);
-  const cudaStream_t stream = stream_of(call);
-  if (n == 0 || most == 0) return MT_OK;
-  if (tiles > INT32_MAX)
-    return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^43 elements");
-  const uint8_t *mask = reinterpret_cast<const uint8_t *>(call->in[1]->data);
-  int64_t *counts = static_cast<int64_t *>(call->scratch);
-  const unsigned grid = unsigned(tiles);
-  count_marked_kernel<<<grid, threads, 0, stream>>>(counts, mask, n);
-  if (const mt_status status = launched()) return status;
-  sum_tiles_kernel<<<1, 1024, 0, stream>>>(counts, tiles);
-  if (const mt_status status = launched()) return status;
-  const auto launch = [&](auto t) {
-    using S = typename decltype(t)::type;
-    write_marked_kernel<S><<<grid, threads, 0, stream>>>(
-        reinterpret_cast<S *>(call->out[0]->data),
-        reinterpret_cast<const S *>(call->in[0]->data), mask, counts, n, most);
-    return launched();
-  };
+  const mt_view *mask = call->in[1];
+  const void *x = call->in[0]->data;
+  if (numel(mask) == 0 || numel(call->out[0]) == 0) return MT_OK;
+  if (const mt_status status =
+          count_tiles(call, mask, static_cast<int64_t *>(call->scratch)))
+    return status;
   switch (dtype_size(call->in[0]->dtype)) {
-  case 1: return launch(tag<uint8_t>{});
-  case 2: return launch(tag<uint16_t>{});
-  case 4: return launch(tag<uint32_t>{});
-  default: return launch(tag<uint64_t>{});
+  case 1: return write_marked<uint8_t, false>(call, mask, x);
+  case 2: return write_marked<uint16_t, false>(call, mask, x);
+  case 4: return write_marked<uint32_t, false>(call, mask, x);
+  default: return write_marked<uint64_t, false>(call, mask, x);
   }
 }
 
 } // namespace
+
+size_t marked_scratch(const mt_view *mask) { return size_t(tiles_of(mask)) * 8; }
+
+mt_status marked_positions(const mt_call *call) {
+  const mt_view *mask = call->in[0];
+  if (numel(mask) == 0 || numel(call->out[0]) == 0) return MT_OK;
+  if (const mt_status status =
+          count_tiles(call, mask, static_cast<int64_t *>(call->scratch)))
+    return status;
+  return write_marked<int64_t, true>(call, mask, nullptr);
+}
 
 CUDA_ENTRY(_masked_select) = {run_masked_select, masked_select_scratch, MT_ALL_MASK, 3};

@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(threads)
     running_line_kernel(typename Op::state *totals, bool fill,
                         const __grid_constant__ running r) {
   using state = typename Op::state;
-  using scan = cub::BlockScan<state, threads>;
+  using scan = cub::BlockScan<state, threads, cub::BLOCK_SCAN_WARP_SCANS>;
   constexpr int items = Op::items;
   __shared__ typename scan::TempStorage room;
   const Op op;
@@ -250,7 +250,7 @@ template <class Op>
 __global__ void __launch_bounds__(threads)
     join_totals_kernel(typename Op::state *totals, int64_t lines, int splits) {
   using state = typename Op::state;
-  using scan = cub::BlockScan<state, threads>;
+  using scan = cub::BlockScan<state, threads, cub::BLOCK_SCAN_WARP_SCANS>;
   __shared__ typename scan::TempStorage room;
   const Op op;
   const int each = (splits + threads - 1) / threads;

@@ -2,6 +2,7 @@
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/marked.cuh"
 #include "kernels/cuda/row_sums.cuh"
 
 namespace {
@@ -314,6 +315,7 @@ cudaError_t select_set(void *room, size_t &bytes, const mt_call *call,
 }
 
 size_t nonzero_scratch(const mt_call *call) {
+  if (is_plain_mask(call->in[0])) return marked_scratch(call->in[0]);
   const mt_view *const view[1] = {call->in[0]};
   const space<1> s = make_space(view, true);
   size_t bytes = 0;
@@ -323,6 +325,7 @@ size_t nonzero_scratch(const mt_call *call) {
 }
 
 mt_status run_nonzero(const mt_call *call) {
+  if (is_plain_mask(call->in[0])) return marked_positions(call);
   const mt_view *const view[1] = {call->in[0]};
   const space<1> s = make_space(view, true);
   if (s.numel == 0 || numel(call->out[0]) == 0) return MT_OK;

@@ -45,18 +45,30 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-// last NULL: one of several at a place wins, whichever it is.
+// last NULL: one of several at a place wins, whichever it is. Four elements are under way
+// at a time.
 template <class N, class S>
 __global__ void __launch_bounds__(256)
     scatter_kernel(S *y, const S *src, const N *last, const __grid_constant__ walk w) {
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
-       i += step) {
-    int64_t offset[2];
-    seek(w.s, i, offset);
-    const int64_t at = position_at(w.q, i);
-    const int64_t to = offset[0] + at * w.along;
-    if (at >= 0 && (!last || last[to] == N(i + 1))) y[to] = src[offset[1]];
+  for (int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+       first < w.s.numel; first += 4 * step) {
+    int64_t to[4];
+    S v[4];
+#pragma unroll
+    for (int j = 0; j < 4; j++) {
+      const int64_t i = first + j * step;
+      to[j] = -1;
+      if (i >= w.s.numel) continue;
+      int64_t offset[2];
+      seek(w.s, i, offset);
+      const int64_t at = position_at(w.q, i);
+      if (at >= 0) to[j] = offset[0] + at * w.along, v[j] = src[offset[1]];
+    }
+#pragma unroll
+    for (int j = 0; j < 4; j++)
+      if (to[j] >= 0 && (!last || last[to[j]] == N(first + j * step + 1)))
+        y[to[j]] = v[j];
   }
 }
 

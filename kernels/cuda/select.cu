@@ -172,7 +172,8 @@ __global__ void __launch_bounds__(threads)
     seek(l.s, line, offset);
     const K bound = state[line].prefix;
     const uint32_t equals = state[line].left, belows = uint32_t(l.k) - equals;
-    uint2 before = counts[line * p.count + blockIdx.x];
+    uint2 before = {0, 0};
+    if (p.count > 1) before = counts[line * p.count + blockIdx.x];
     const int64_t begin = blockIdx.x * p.each;
     const int64_t end = begin + p.each < l.n ? begin + p.each : l.n;
     for (int64_t from = begin; from < end; from += threads) {
@@ -254,10 +255,12 @@ mt_status first_keys(const mt_call *call, const sort_lines &l, void *scratch,
                                                             uint32_t(l.k), first, next);
     if (const mt_status status = launched()) return status;
   }
-  count_kernel<K><<<grid, threads, 0, stream>>>(r.counts, r.state, l, p);
-  if (const mt_status status = launched()) return status;
-  sum_counts_kernel<<<line_grid, threads, 0, stream>>>(r.counts, lines, p.count);
-  if (const mt_status status = launched()) return status;
+  if (p.count > 1) { // where each part's go
+    count_kernel<K><<<grid, threads, 0, stream>>>(r.counts, r.state, l, p);
+    if (const mt_status status = launched()) return status;
+    sum_counts_kernel<<<line_grid, threads, 0, stream>>>(r.counts, lines, p.count);
+    if (const mt_status status = launched()) return status;
+  }
   collect_kernel<K>
       <<<grid, threads, 0, stream>>>(r.key, r.place, r.counts, r.state, l, p);
   *key = r.key, *place = r.place;

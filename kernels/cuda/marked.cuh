@@ -1,0 +1,14 @@
+// kernels/cuda/marked.cuh -- positions of what a contiguous mask marks (masked_select.cu).
+#ifndef MT_CUDA_MARKED_CUH
+#define MT_CUDA_MARKED_CUH
+
+#include "kernels/cuda/cuda.cuh"
+
+inline bool is_plain_mask(const mt_view *mask) {
+  return mask->dtype == MT_BOOL && is_contiguous(mask);
+}
+size_t marked_scratch(const mt_view *mask); // bytes
+// in[0]: a plain mask; out[0]: int64, as many as it marks, from 1.
+mt_status marked_positions(const mt_call *call);
+
+#endif
