@@ -48,6 +48,7 @@ function check.type(n, name, v, expected)
   local ok
   if expected == "tensor" then
     ok = mt.is_tensor(v)
+    if ok and not pcall(v.dim, v) then check.fail(n, name, "the tensor was freed") end
   elseif expected == "integer" then
     ok = math.type(v) == "integer"
   else

@@ -6,6 +6,7 @@ local check = require "mytensor.check"
 local contraction = require "mytensor.contraction"
 
 local products = {}
+local most_dims = 12
 
 -- ---- the equation -------------------------------------------------------------------
 -- A subscript is a letter; the dims that "..." stands for are the numbers -1, -2, ...
@@ -132,7 +133,16 @@ local function plan_for(equation, tensors, shapes)
   local output = parsed.output.dots
     and with_dots(equation, parsed.output, #parsed.output.labels + dots, 0)
     or parsed.output.labels
-  return contraction.plan(inputs, shapes, output, sizes)
+  local plan = contraction.plan(inputs, shapes, output, sizes)
+  for _, step in ipairs(plan.steps) do
+    for _, shape in ipairs { step.a_shape or {}, step.b_shape or {}, step.shape or {} } do
+      if #shape > most_dims then
+        fail(equation, "a product on the way has %d dims, more than %d", #shape,
+             most_dims)
+      end
+    end
+  end
+  return plan
 end
 
 --- Sums of products over named dims (Einstein's convention): in "bij,bjk->bik" each dim
@@ -149,11 +159,15 @@ function products.einsum(equation, ...)
   if #tensors == 1 and type(tensors[1]) == "table" then tensors = tensors[1] end
   if #tensors == 0 then check.fail(2, "einsum", "tensors expected, got none") end
   if #tensors > 60 then check.fail(2, "einsum", "more than 60 tensors") end
-  local shapes, key = {}, { equation }
+  local shapes, key, bools = {}, { equation }, 0
   for i, t in ipairs(tensors) do
     check.type(i + 1, "einsum", t, "tensor")
+    if t:dtype() == "bool" then bools = bools + 1 end
     shapes[i] = t:shape()
     key[i + 1] = table.concat(shapes[i], ",")
+  end
+  if bools > 1 and bools == #tensors then
+    check.fail(2, "einsum", "bool is not supported; convert with :to(\"int64\")")
   end
   key = table.concat(key, ";")
   local plan = plans[key]

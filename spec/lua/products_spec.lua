@@ -260,6 +260,19 @@ describe("products", function()
     says("'einsum' ('ij,jk->iz': no tensor has 'z')", mt.einsum, "ij,jk->iz", a, b)
     says("'einsum' ('ij': 1 operands, but 2 tensors)", mt.einsum, "ij", a, b)
     says("'1' is no subscript", mt.einsum, "i1,jk", a, b)
+    local freed = mt.ones(2, 2)
+    freed:free()
+    says("bad argument #3 to 'einsum' (the tensor was freed)", mt.einsum, "ij,jk", a,
+      freed)
+    local mask = mt.ones(2):bool()
+    says("bad argument #2 to 'einsum' (bool is not supported", mt.einsum, "i,i->", mask,
+      mask)
+    local many, letters = {}, {}
+    for i = 1, 13 do
+      many[i], letters[i] = mt.ones(1), string.char(96 + i)
+    end
+    says("a product on the way has 13 dims, more than 12", mt.einsum,
+      table.concat(letters, ",") .. "->" .. table.concat(letters), many)
     says("'.' is no subscript", mt.einsum, "i..,jk", a, b)
     says("'...' stands twice", mt.einsum, "......", a)
     says("'i' stands twice in the result", mt.einsum, "ij,jk->ii", a, b)
