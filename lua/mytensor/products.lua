@@ -135,11 +135,9 @@ local function plan_for(equation, tensors, shapes)
     or parsed.output.labels
   local plan = contraction.plan(inputs, shapes, output, sizes)
   for _, step in ipairs(plan.steps) do
-    for _, shape in ipairs { step.a_shape or {}, step.b_shape or {}, step.shape or {} } do
-      if #shape > most_dims then
-        fail(equation, "a product on the way has %d dims, more than %d", #shape,
-             most_dims)
-      end
+    local n = math.max(#(step.a_shape or {}), #(step.b_shape or {}), #(step.shape or {}))
+    if n > most_dims then
+      fail(equation, "a product on the way has %d dims, more than %d", n, most_dims)
     end
   end
   return plan

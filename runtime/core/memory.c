@@ -122,6 +122,7 @@ static const char *size_text(char *text, size_t room, int64_t bytes) {
 static mt_status exhausted(mt_device device, size_t bytes) {
   char requested[32], live[32], cached[32], room[32], most[32];
   const mt_memory m = mt_memory_stats(device);
+  const int64_t left = m.limit_bytes - m.live_bytes; /* the limit may be a later one */
   return mt_fail(
       MT_EMEMORY,
       "out of memory on %s: %s requested, %s allocated, %s cached, %s free of a limit "
@@ -129,7 +130,7 @@ static mt_status exhausted(mt_device device, size_t bytes) {
       mt_device_name(device), size_text(requested, sizeof requested, (int64_t)bytes),
       size_text(live, sizeof live, m.live_bytes),
       size_text(cached, sizeof cached, m.cached_bytes),
-      size_text(room, sizeof room, m.limit_bytes - m.live_bytes),
+      size_text(room, sizeof room, left > 0 ? left : 0),
       size_text(most, sizeof most, m.limit_bytes));
 }
 
