@@ -135,7 +135,8 @@ local function plan_for(equation, tensors, shapes)
     or parsed.output.labels
   local plan = contraction.plan(inputs, shapes, output, sizes)
   for _, step in ipairs(plan.steps) do
-    local n = math.max(#(step.a_shape or {}), #(step.b_shape or {}), #(step.shape or {}))
+    local a, b, y = step.a_shape or {}, step.b_shape or {}, step.shape or {}
+    local n = math.max(#a, #b, #y)
     if n > most_dims then
       fail(equation, "a product on the way has %d dims, more than %d", n, most_dims)
     end
