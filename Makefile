@@ -314,7 +314,7 @@ test-tsan: ## states that train in threads, and kernels, under ThreadSanitizer
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 6 1
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 3 2
 	OMP_NUM_THREADS=4 TSAN_OPTIONS=halt_on_error=1 build/tsan/mtlua spec/run.lua \
-	  programs memory spec/lua/layers_spec.lua spec/ops/reduce_spec.lua
+	  programs memory spec/lua/layers_spec.lua spec/ops/reduce_spec.lua ops/conv ops/half
 
 test-cuda: ## the specs on the GPU; a machine without one fails
 	@$(if $(CUDA_SRC),:,echo "test-cuda: this tree has no CUDA kernels yet"; exit 1)
