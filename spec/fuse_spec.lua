@@ -270,6 +270,7 @@ describe("mt.fuse", function()
       { "depends on no argument", "1 + pi" },
       { "';' expected", "t = a, t" },
       { "name of a method expected", "a:(b)" },
+      { "'num' is no method", "a:num(2)" },
       { "operator expected", "a b" },
       { "malformed", "1.5x * a" },
       { "nested too deeply", ("("):rep(200) .. "a" .. (")"):rep(200) },

@@ -241,6 +241,8 @@ static mt_status parse_method(parser *p, mt_expr **out) {
   while (is_letter(*p->at) || (p->at > start && is_digit(*p->at))) p->at++;
   const size_t n = (size_t)(p->at - start);
   if (n == 0) return fail_at(p, start, "name of a method expected");
+  if (n == 3 && memcmp(start, "num", n) == 0)
+    return fail_at(p, start, "'num' is no method");
   mt_expr *call;
   if (n >= sizeof call->name) return fail_at(p, start, "name too long");
   MT_TRY(new_node(p, MT_EXPR_CALL, &call));
