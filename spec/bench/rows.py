@@ -472,6 +472,10 @@ def answer(name):
                          f"{torch.cuda.get_device_name()}")
         print("about - -", versions, flush=True)
         return
+    if name not in rows:
+        last = {}
+        print(name, "- - PyTorch has nothing of the kind", flush=True)
+        return
     try:
         if last.get("name") != name:
             prepare(name)
