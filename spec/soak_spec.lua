@@ -21,8 +21,7 @@ end
 
 -- steps of step(): live tensors, live bytes and resident memory are flat after the
 -- first tenth, and the peak is at most 1.3 times what one step needs by itself, beside
--- what may come between two collections: MOST in runtime/bind/collect.c and the fifth
--- of its heap after which Lua collects what is young.
+-- what may come between two collections (MOST in runtime/bind/collect.c).
 local function soak(steps, step)
   if shell.sanitized then pending "a sanitizer keeps freed memory for a while" end
   for _ = 1, 3 do step() end
@@ -50,7 +49,7 @@ local function soak(steps, step)
   assert.equal(live.live_bytes, after.live_bytes)
   local grown = status "VmRSS" - rss
   assert.is_true(grown < 4 << 20, grown .. " bytes more are resident")
-  local most = 1.3 * alone + (512 << 10) + collectgarbage "count" * 1024 / 5
+  local most = 1.3 * alone + (512 << 10)
   assert.is_true(peak <= most, ("peak %d, alone %d"):format(peak, alone))
   if LONG then
     print(("    %d steps: peak %.2f of one step's, resident grew by %d KB"):format(
