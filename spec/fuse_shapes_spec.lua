@@ -58,6 +58,34 @@ for _, device in ipairs { "cpu", "cuda" } do
     end)
   end)
 
+  describe("results of a choice by a number", function()
+    on_device("have the shape that all arguments give", function()
+      local choice = mt.fuse("a, b", "where(1, a, b), where(false, b * 2, a)")
+      local a, b = double({ 3, 1 }):requires_grad_(), double({ 5 })
+      for _, y in ipairs { choice(a, b) } do
+        assert.same({ 3, 5 }, y:shape())
+        assert.is_true(y:equal(a:expand(3, 5)))
+        local dy = double({ 3, 5 })
+        local dx = mt.grad(y, { a }, { grad_outputs = dy, retain_graph = true })[1]
+        assert.is_true(dx:allclose(dy:sum(2, true)))
+      end
+      assert.same({ 2, 3, 5 }, (choice(double({ 5 }), double({ 2, 3, 1 }))):shape())
+      local same = mt.fuse("c, a", "where(c, a, a)")
+      assert.same({ 3, 5 }, same(a:gt(0), b):shape())
+    end)
+
+    on_device("are rows where what was not chosen has rows", function()
+      local a, b = double({ 4, 7 }):requires_grad_(), double({ 4, 7 }):requires_grad_()
+      local wide = mt.fuse("a, b", "where(1, sum(a, -1, true), b)")
+      assert.is_true(wide(a, b):allclose(a:sum(-1, true):expand(4, 7)))
+      local mean = mt.fuse("a, b", "where(0, b, sum(a, -1, true)):sum(-1)")
+      local y = mean(a, b)
+      assert.is_true(y:allclose(a:sum(-1) * 7))
+      assert.is_true(mt.grad(y:sum(), { a })[1]:allclose(mt.full({ 4, 7 }, 7):to(a)))
+      assert.is_true(mean(a, double({ 4, 1 })):allclose(a:sum(-1)))
+    end)
+  end)
+
   describe("fused softmax, log_softmax and logsumexp", function()
     local infinite = math.huge
     local rows = { { 1, infinite, 2 }, { -infinite, -infinite, -infinite },
@@ -119,11 +147,55 @@ describe("a traced value", function()
     assert.truthy(message(function(a) return x * a, 1 end):find(text, 1, true))
   end)
 
-  it("is called what it is", function()
-    local twice = mt.fuse("b", "b * 2")
-    local err = message(function(a) return twice(a), 1 end)
-    local text = "tensor or number expected for 'b', got fused value"
-    assert.truthy(err:find(text, 1, true), err)
+  it("goes through fused operators, whose formulas become part of this one", function()
+    local swiglu = mt.fuse("a, b", "silu(a) * b")
+    local f = mt.fuse(function(a) return swiglu(a, a) + 1 end)
+    local x, w = mt.randn(4, 6):requires_grad_(), mt.randn(6):requires_grad_()
+    assert.is_true(f(x):allclose(x:silu() * x + 1))
+    local norm = mt.fuse("x, e", "m = mean(x, -1, true); x = x - m;\n"
+      .. "v = (x * x):mean(-1, true); x * rsqrt(v + e), amax(x, -1, true) * 1e0;")
+    local g = mt.fuse(function(e, t1)
+      local y, most = norm(e, 1e-5)
+      local z = norm(swiglu(-2, y) * t1, 0.5)
+      return z, most + swiglu(true, t1), norm(e, 1)
+    end)
+    local function plain(a, b)
+      local y, most = norm(a, 1e-5)
+      local z = norm(swiglu(-2, y) * b, 0.5)
+      return z, most + mt.tensor(1.0):silu() * b, norm(a, 1)
+    end
+    local ys, zs = { g(x, w) }, { plain(x, w) }
+    assert.equal(4, #ys) -- the last call gives both of its results
+    for i, y in ipairs(ys) do assert.is_true(y:allclose(zs[i], 1e-5, 1e-6), i) end
+    local total = ys[1]:square():sum() + ys[2]:sum()
+    local wanted = zs[1]:square():sum() + zs[2]:sum()
+    local got, want = mt.grad(total, { x, w }), mt.grad(wanted, { x, w })
+    for i = 1, 2 do assert.is_true(got[i]:allclose(want[i], 1e-4, 1e-5), i) end
+  end)
+
+  it("is an argument like others of a fused operator", function()
+    local twice = mt.fuse("b", "b * 2", { name = "twice" })
+    local x = mt.ones(2)
+    for text, fn in pairs {
+      ["twice: 1 argument expected (b), got 2"] = function(a) return twice(a, a) end,
+      ["a tensor that is no argument"] = function(a)
+        return mt.fuse("a, b", "a + b")(x, a)
+      end,
+      ["a string among the arguments"] = function(a)
+        return mt.fuse("a, b", "a + b")(a, "x")
+      end,
+      ["'mean' of what was reduced already"] = function(a)
+        return mt.fuse("a", "mean(a, -1)")(a:sum(-1, true))
+      end,
+    } do
+      local err = message(fn)
+      assert.truthy(err:find(text, 1, true), err)
+    end
+    local escaped
+    mt.fuse(function(a) escaped = a return a + 1 end)
+    local ok, err = pcall(twice, escaped)
+    assert.is_false(ok)
+    assert.truthy(err:find("outlived the traced function", 1, true), err)
   end)
 
   it("points at the user's line, also behind a tail call", function()

@@ -125,6 +125,53 @@ end
 
 function Value.__op(name, ...) return record(name, ...) end
 
+-- ---- an operator called while a function is traced ----------------------------------
+
+-- A formula's text with other names; numbers and what is called stay.
+local function renamed(text, to)
+  return (text:gsub("([%w_.]+)(%s*%(?)", function(word, behind)
+    return not behind:find "%(" and to[word] and to[word] .. behind or nil
+  end))
+end
+
+-- The parts between commas that stand in no parentheses.
+local function split(text)
+  local parts, depth, from = {}, 0, 1
+  for at, sign in text:gmatch "()([(),])" do
+    if sign == "," and depth == 0 then
+      parts[#parts + 1] = text:sub(from, at - 1)
+      from = at + 1
+    elseif sign ~= "," then
+      depth = depth + (sign == "(" and 1 or -1)
+    end
+  end
+  parts[#parts + 1] = text:sub(from)
+  return parts
+end
+
+-- Its formula becomes steps of the tape.
+function Value.__fused(f, ...)
+  local tape, args, to = tape_of(...), { ... }, {}
+  for i, name in ipairs(split(f.inputs:gsub("%s", ""))) do
+    local x = args[i]
+    if type(x) == "boolean" then x = x and 1 or 0 end
+    local text = operand(tape, x)
+    to[name] = names[tapes[x] and x or note(tape, text)]
+  end
+  local last
+  for statement in f.formula:gmatch "[^;]+" do
+    local name, value = statement:match "^%s*([%a_][%w_]*)%s*=(.*)$"
+    if name then
+      to[name] = names[note(tape, renamed(value, to))]
+    elseif statement:find "%S" then
+      last = statement
+    end
+  end
+  local results = split(last)
+  for i, text in ipairs(results) do results[i] = note(tape, renamed(text, to)) end
+  return table.unpack(results)
+end
+
 for event, sign in pairs(SIGNS) do
   Value[event] = function(a, b)
     local tape = tape_of(a, b)
@@ -215,7 +262,8 @@ end
 --- A new operator that runs a whole chain as one kernel, with one pass over memory: of
 --- a formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
 --- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with
---- values that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
+--- values that note what is done to them; fused operators that it calls become part of
+--- this one. Formulas know numbers as Lua has them, `+ - * / // % ^`, the
 --- elementwise ops of floats with their attributes (`clamp(x, -1, 1)`), `where`,
 --- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
 --- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods

@@ -5458,7 +5458,8 @@ function mt.frombuffer(bytes, dtype, shape, opts) end
 --- A new operator that runs a whole chain as one kernel, with one pass over memory: of
 --- a formula, as in `mt.fuse("a, b", "silu(a) * b")`, or of a function, as in
 --- `mt.fuse(function(a, b) return a:silu() * b end)`, which is called once, with
---- values that note what is done to them. Formulas know numbers, `+ - * / // % ^`, the
+--- values that note what is done to them; fused operators that it calls become part of
+--- this one. Formulas know numbers as Lua has them, `+ - * / // % ^`, the
 --- elementwise ops of floats with their attributes (`clamp(x, -1, 1)`), `where`,
 --- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
 --- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods

@@ -58,6 +58,18 @@ static void prepare_arguments(lua_State *L, const mt_fuse *f) {
   }
 }
 
+/* Is an argument a value of a function that is being traced? Then its metatable's __fused
+** gets f and the arguments. */
+static bool is_traced(lua_State *L) {
+  for (int i = 2; i <= lua_gettop(L); i++) {
+    if (lua_istable(L, i) && luaL_getmetafield(L, i, "__fused") != LUA_TNIL) {
+      lua_insert(L, 1);
+      return true;
+    }
+  }
+  return false;
+}
+
 /* y, ... = f(a, b, ...) */
 static int fuse_call(lua_State *L) {
   mtl_state *const s = mtl_enter_state(L);
@@ -66,6 +78,10 @@ static int fuse_call(lua_State *L) {
   mt_tensor **result[MT_FORMULA_MAX_OUTPUTS];
   check_count(L, f, lua_gettop(L) - 1);
   luaL_checkstack(L, f->nout + 8, f->name);
+  if (is_traced(L)) {
+    lua_call(L, lua_gettop(L) - 1, LUA_MULTRET);
+    return lua_gettop(L);
+  }
   prepare_arguments(L, f);
   for (int k = 0; k < f->nout; k++) result[k] = mtl_new_tensor_of(L, s);
   for (int i = 0; i < f->nin; i++) { /* a finalizer may have freed one meanwhile */

@@ -8,8 +8,8 @@
 **   operand = "(" sum ")" | number | "num" "(" ["-"] number ")"
 **           | name | name "(" sum {"," sum} ")"
 **
-** ops.def has but sums of products; steps, powers, // and %, and x:f(y) for f(x, y) are
-** for users, who know them from Lua. The text's length, the nesting and the number of
+** ops.def has but sums of products; steps, powers, // and %, x:f(y) for f(x, y), and
+** numbers such as .5, 5. and 0x1F are for users, who know them from Lua. The text's length, the nesting and the number of
 ** nodes are limited, so that neither this parser nor one who walks its tree can run out
 ** of stack. */
 #ifndef _GNU_SOURCE
@@ -31,6 +31,7 @@
 typedef struct parser {
   const char *text, *at, *who;
   int nesting, nodes;
+  bool lua; /* a user's: numbers are Lua's */
 } parser;
 
 /* ---- characters, whatever the locale ---- */
@@ -73,9 +74,19 @@ static locale_t c_locale;
 static pthread_once_t c_locale_once = PTHREAD_ONCE_INIT;
 static void make_c_locale(void) { c_locale = newlocale(LC_ALL_MASK, "C", (locale_t)0); }
 
+/* start .. end - 1 are digits: strtod sees a copy, never "inf" or "nan". */
+static bool convert(const char *start, const char *end, bool whole, double *x) {
+  char digits[64];
+  const size_t n = (size_t)(end - start);
+  if (n >= sizeof digits) return false;
+  memcpy(digits, start, n);
+  digits[n] = '\0';
+  pthread_once(&c_locale_once, make_c_locale);
+  *x = c_locale ? strtod_l(digits, NULL, c_locale) : strtod(digits, NULL);
+  return isfinite(*x) && !(whole && *x > 9007199254740992.0); /* 2^53 */
+}
+
 const char *mt_number_parse(const char *s, double *x, bool *whole) {
-  char digits[64]; /* strtod sees a copy: never hexadecimal, "inf" or "nan" */
-  size_t n = 0;
   const char *const start = s;
   *whole = true;
   while (is_digit(*s)) s++;
@@ -91,14 +102,35 @@ const char *mt_number_parse(const char *s, double *x, bool *whole) {
     *whole = false;
     for (s = e; is_digit(*s); s++) continue;
   }
-  n = (size_t)(s - start);
-  if (n >= sizeof digits) return NULL;
-  memcpy(digits, start, n);
-  digits[n] = '\0';
-  pthread_once(&c_locale_once, make_c_locale);
-  *x = c_locale ? strtod_l(digits, NULL, c_locale) : strtod(digits, NULL);
-  if (!isfinite(*x) || (*whole && *x > 9007199254740992.0)) return NULL; /* 2^53 */
-  return s;
+  return convert(start, s, *whole, x) ? s : NULL;
+}
+
+static bool is_hex(char c) {
+  return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
+}
+
+/* A number as Lua writes them: 12 .5 5. 1e-3 0x1F 0xA.8p-1. As mt_number_parse. */
+static const char *parse_lua_number(const char *s, double *x, bool *whole) {
+  const char *const start = s;
+  const bool hex = s[0] == '0' && (s[1] == 'x' || s[1] == 'X');
+  if (hex) s += 2;
+  int digits = 0;
+  *whole = true;
+  for (; is_digit(*s) || (hex && is_hex(*s)) || (*s == '.' && *whole); s++) {
+    if (*s == '.')
+      *whole = false;
+    else
+      digits++;
+  }
+  if (digits == 0) return NULL;
+  if (*s == (hex ? 'p' : 'e') || *s == (hex ? 'P' : 'E')) {
+    *whole = false;
+    s++;
+    if (*s == '+' || *s == '-') s++;
+    if (!is_digit(*s)) return NULL;
+    while (is_digit(*s)) s++;
+  }
+  return convert(start, s, *whole, x) ? s : NULL;
 }
 
 /* ---- nodes ---- */
@@ -162,10 +194,15 @@ static mt_status expect(parser *p, char c) {
   return MT_OK;
 }
 
+static bool begins_number(const parser *p) {
+  return is_digit(*p->at) || (p->lua && *p->at == '.' && is_digit(p->at[1]));
+}
+
 static mt_status parse_number(parser *p, bool negative, mt_expr **out) {
   double x;
   bool whole;
-  const char *end = mt_number_parse(p->at, &x, &whole);
+  const char *const end = p->lua ? parse_lua_number(p->at, &x, &whole)
+                                 : mt_number_parse(p->at, &x, &whole);
   if (!end || is_letter(*end) || *end == '.') {
     return fail_at(p, p->at, "malformed or too large number");
   }
@@ -182,7 +219,7 @@ static mt_status parse_num(parser *p, mt_expr **out) {
   const bool negative = *p->at == '-';
   if (negative) p->at++;
   skip_space(p);
-  if (!is_digit(*p->at)) return fail_at(p, p->at, "number expected");
+  if (!begins_number(p)) return fail_at(p, p->at, "number expected");
   MT_TRY(parse_number(p, negative, out));
   (*out)->whole = false;
   return expect(p, ')');
@@ -229,7 +266,7 @@ static mt_status parse_operand(parser *p, mt_expr **out) {
     MT_TRY(parse_sum(p, out));
     return expect(p, ')');
   }
-  if (is_digit(c)) return parse_number(p, false, out);
+  if (begins_number(p)) return parse_number(p, false, out);
   if (is_letter(c)) return parse_name(p, out);
   return fail_at(p, p->at, "operand expected");
 }
@@ -410,7 +447,7 @@ static mt_status parse_steps(parser *p, mt_formula *f) {
 }
 
 mt_status mt_formula_parse_steps(const char *text, mt_formula *out) {
-  parser p = {.text = text, .at = text, .who = "fuse"};
+  parser p = {.text = text, .at = text, .who = "fuse", .lua = true};
   memset(out, 0, sizeof *out);
   if (strnlen(text, MAX_STEPS + 1) > MAX_STEPS) {
     return mt_fail(MT_EARG, "fuse: a formula longer than %d bytes", MAX_STEPS);

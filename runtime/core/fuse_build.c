@@ -207,7 +207,12 @@ static int choice(builder *b, const mt_expr *e) {
   if (e->nargs != 3)
     return fail_at(b, e, "'where' takes 3 arguments, got %d", e->nargs);
   int arg[3];
-  for (int i = 0; i < 3; i++) arg[i] = build(b, e->arg[i]);
+  for (int i = 0; i < 3; i++) {
+    const mt_expr *const x = e->arg[i];
+    arg[i] = i == 0 && is_boolean(x)
+                 ? mt_fuse_number(&b->f->graph, strcmp(x->name, "true") == 0)
+                 : build(b, x);
+  }
   return meet(b, e, 3, arg) ? mt_fuse_where(&b->f->graph, arg[0], arg[1], arg[2]) : -1;
 }
 

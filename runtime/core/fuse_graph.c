@@ -292,10 +292,19 @@ int mt_fuse_op2(mt_fuse_graph *g, mt_op op, int a, int b) {
   return mt_fuse_op(g, op, arg, NULL);
 }
 
+/* May a choice of x leave out y, whose value does not matter? Not where the result has more
+** elements by it: in an open graph any input may be what makes it larger. */
+static bool may_drop(const mt_fuse_graph *g, int x, int y) {
+  return g->node[y].space <= (g->open ? MT_FUSE_CONSTANT : g->node[x].space);
+}
+
 int mt_fuse_where(mt_fuse_graph *g, int cond, int a, int b) {
   if (cond < 0 || a < 0 || b < 0) return -1;
-  if (a == b) return a;
-  if (g->node[cond].kind == MT_FUSE_NUMBER) return g->node[cond].number[0] != 0 ? a : b;
+  if (a == b && may_drop(g, a, cond)) return a;
+  if (g->node[cond].kind == MT_FUSE_NUMBER) {
+    const bool yes = g->node[cond].number[0] != 0;
+    if (may_drop(g, yes ? a : b, yes ? b : a)) return yes ? a : b;
+  }
   if (!g->node[cond].boolean) {
     cond = mt_fuse_op2(g, MT_OP_ne, cond, mt_fuse_number(g, 0));
     if (cond < 0) return -1;
