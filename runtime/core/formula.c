@@ -201,8 +201,8 @@ static bool begins_number(const parser *p) {
 static mt_status parse_number(parser *p, bool negative, mt_expr **out) {
   double x;
   bool whole;
-  const char *const end = p->lua ? parse_lua_number(p->at, &x, &whole)
-                                 : mt_number_parse(p->at, &x, &whole);
+  const char *const end =
+      p->lua ? parse_lua_number(p->at, &x, &whole) : mt_number_parse(p->at, &x, &whole);
   if (!end || is_letter(*end) || *end == '.') {
     return fail_at(p, p->at, "malformed or too large number");
   }
