@@ -2,10 +2,16 @@
 ** triu, padding, windows as columns and back, pixel_shuffle, block_diag, cartesian_prod. */
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/autograd/build.h"
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
 
 static mt_status too_many_dims(int arg, const mt_tensor *x) {
   return mt_fail_arg(MT_ESHAPE, arg, "shape %s has too many dims", mt_view_text(&x->v));
+}
+
+/* start, start + 1, ...: n of them, on x's device. */
+static mt_tensor *range(mt_calc *c, const mt_tensor *x, int64_t start, int64_t n) {
+  return mt_ccount(c, mt_device_of(x), 1, &n, start);
 }
 
 /* ---- triangles ---- */
@@ -23,8 +29,8 @@ static mt_status triangle(mt_build_call *call, mt_op test) {
     return mt_fail_arg(MT_EARG, 2, "diagonal %lld is too large", (long long)diagonal);
   }
   const int64_t rows = x->v.shape[x->v.ndim - 2], column[] = {rows, 1};
-  mt_tensor *const row = mt_creshape(c, mt_crange(c, x, diagonal, rows), 2, column);
-  mt_tensor *const across = mt_crange(c, x, 0, x->v.shape[x->v.ndim - 1]);
+  mt_tensor *const row = mt_creshape(c, range(c, x, diagonal, rows), 2, column);
+  mt_tensor *const across = range(c, x, 0, x->v.shape[x->v.ndim - 1]);
   mt_tensor *const zero = mt_ccast(c, mt_cnum(c, 0), x->v.dtype);
   call->out[0] = mt_c3(c, MT_OP_where, mt_c2(c, test, across, row), x, zero);
   return MT_OK;
@@ -83,23 +89,17 @@ static mt_tensor *framed(mt_calc *c, mt_tensor *x, const mt_attr *sizes,
     const int64_t cut = lo < 0 ? -lo : 0, end = hi < 0 ? -hi : 0;
     shape[d] = x->v.shape[d] + lo + hi;
     if (cut + end > 0 && cut + end <= x->v.shape[d]) {
-      inner = mt_cnarrow(c, inner, d, cut, x->v.shape[d] - cut - end);
+      inner = mt_cpart(c, inner, d, cut, x->v.shape[d] - cut - end);
     }
   }
-  mt_tensor *y = mt_czeros(c, x->v.dtype, mt_device_of(x), ndim, shape);
-  mt_cinplace(c, MT_OP_fill, 1, &y, value);
+  mt_tensor *const y = mt_cfull(c, x->v.dtype, mt_device_of(x), ndim, shape, *value);
   mt_tensor *place = y;
   for (int d = 0; d < ndim && inner; d++) {
     const int64_t lo = before(sizes, ndim, d), from = lo > 0 ? lo : 0;
-    place = mt_cnarrow(c, place, d, from, inner->v.shape[d]);
+    place = mt_cpart(c, place, d, from, inner->v.shape[d]);
   }
   mt_cinplace(c, MT_OP__copy, 2, (mt_tensor *[]){place, inner}, NULL);
   return y;
-}
-
-static mt_tensor *number(mt_calc *c, int64_t x) {
-  const mt_attr attr = mt_attr_i(x);
-  return mt_cnumber(c, &attr);
 }
 
 /* Elements of x itself, lo before and hi behind, along d. */
@@ -107,20 +107,19 @@ static mt_tensor *continued(mt_calc *c, mt_tensor *x, int d, int64_t lo, int64_t
                             int64_t mode) {
   if (!x || (lo == 0 && hi == 0)) return x;
   const int64_t n = x->v.shape[d];
-  mt_tensor *at = mt_crange(c, x, -lo, n + lo + hi);
+  mt_tensor *at = range(c, x, -lo, n + lo + hi);
   if (mode == REFLECT) { /* at 0, then at n - 1 */
-    mt_tensor *const last = number(c, n - 1);
+    mt_tensor *const last = mt_cint(c, n - 1);
     at = mt_c2(c, MT_OP_sub, last, mt_c1(c, MT_OP_abs, at));
     at = mt_c2(c, MT_OP_sub, last, mt_c1(c, MT_OP_abs, at));
   } else if (mode == REPLICATE) {
     const mt_attr bounds[] = {mt_attr_i(0), mt_attr_i(n - 1)};
     at = mt_c1a(c, MT_OP_clamp, at, 2, bounds);
   } else {
-    at = mt_c2(c, MT_OP_remainder, at, number(c, n));
+    at = mt_c2(c, MT_OP_remainder, at, mt_cint(c, n));
   }
-  const mt_attr dim = mt_attr_i(d);
-  mt_tensor *const in[] = {x, mt_c2(c, MT_OP_add, at, number(c, 1))};
-  return mt_ca(c, MT_OP_index_select, 2, in, 0, 1, &dim, NULL);
+  at = mt_c2(c, MT_OP_add, at, mt_cint(c, 1));
+  return mt_calong(c, MT_OP_index_select, x, d, at, NULL);
 }
 
 mt_status mt_build_pad(mt_build_call *c) {
@@ -242,16 +241,15 @@ mt_status mt_build_fold(mt_build_call *call) {
   const int64_t high = size[0] + 2 * w.padding[0], wide = size[1] + 2 * w.padding[1];
   const int64_t plane[] = {1, 1, high, wide}, all = area * count;
   const int64_t flat[] = {n * channels, high * wide}, source[] = {n * channels, all};
-  mt_tensor *at = mt_creshape(c, mt_crange(c, x, 1, high * wide), 4, plane);
+  mt_tensor *at = mt_creshape(c, range(c, x, 1, high * wide), 4, plane);
   at = mt_creshape(c, columns(c, at, &w), 1, &all);
-  mt_tensor *const in[] = {mt_czeros(c, x->v.dtype, mt_device_of(x), 2, flat), at,
-                           mt_creshape(c, x, 2, source)};
-  const mt_attr dim = mt_attr_i(1);
+  mt_tensor *const zeros = mt_czeros(c, x->v.dtype, mt_device_of(x), 2, flat);
+  mt_tensor *const columns_of = mt_creshape(c, x, 2, source);
   const int64_t shape[] = {n, channels, high, wide};
-  mt_tensor *y = mt_ca(c, MT_OP_index_add, 3, in, 0, 1, &dim, NULL);
+  mt_tensor *y = mt_calong(c, MT_OP_index_add, zeros, 1, at, columns_of);
   y = mt_creshape(c, y, 4, shape);
   for (int i = 0; i < 2; i++) {
-    if (w.padding[i] > 0) y = mt_cnarrow(c, y, 2 + i, w.padding[i], size[i]);
+    if (w.padding[i] > 0) y = mt_cpart(c, y, 2 + i, w.padding[i], size[i]);
   }
   if (!batch && y) y = mt_creshape(c, y, 3, y->v.shape + 1);
   call->out[0] = y;

@@ -1,7 +1,8 @@
 /* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
 ** nextafter, frexp, glu, prelu. */
 #include <float.h>
-#include "runtime/autograd/build.h"
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
 
 /* ---- nan_to_num ---- */
 
@@ -112,24 +113,16 @@ mt_status mt_build_glu(mt_build_call *c) {
   if (x->v.ndim == 0) {
     return mt_fail_arg(MT_ESHAPE, 1, "a tensor with dims expected, got shape []");
   }
-  const int64_t dim =
-      c->attr[0].i[0] < 0 ? c->attr[0].i[0] + x->v.ndim : c->attr[0].i[0];
-  if (dim < 0 || dim >= x->v.ndim) {
-    return mt_fail_arg(MT_EARG, 2, "dim is out of range for shape %s",
-                       mt_view_text(&x->v));
-  }
+  int64_t dim;
+  MT_TRY(mt_cdim(&c->attr[0], &x->v, 2, &dim));
   const int64_t half = x->v.shape[dim] / 2;
   if (x->v.shape[dim] != 2 * half) {
     return mt_fail_arg(MT_ESHAPE, 1, "dim %d of shape %s is odd, halves are wanted",
                        (int)dim + 1, mt_view_text(&x->v));
   }
-  mt_tensor *part[2];
-  for (int i = 0; i < 2; i++) {
-    const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(i * half), mt_attr_i(half)};
-    part[i] = mt_c1a(c->calc, MT_OP_narrow, x, 3, attr);
-  }
-  c->out[0] =
-      mt_c2(c->calc, MT_OP_mul, part[0], mt_c1(c->calc, MT_OP_sigmoid, part[1]));
+  mt_tensor *const value = mt_cpart(c->calc, x, dim, 0, half);
+  mt_tensor *const gate = mt_cpart(c->calc, x, dim, half, half);
+  c->out[0] = mt_c2(c->calc, MT_OP_mul, value, mt_c1(c->calc, MT_OP_sigmoid, gate));
   return MT_OK;
 }
 

@@ -2,7 +2,8 @@
 ** cross, the addmm family, powers and chains of matrices. */
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/autograd/build.h"
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
 
 /* ---- products of all pairs ---- */
 

@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/autograd/build.h"
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
 
 /* A view where that is possible, also of the same shape: never x itself. */
 static mt_tensor *reshaped(mt_calc *c, mt_tensor *x, int ndim, const int64_t *shape) {
@@ -40,8 +41,8 @@ mt_status mt_build_flatten(mt_build_call *c) {
     return MT_OK;
   }
   int64_t first, last, shape[MT_MAX_DIMS];
-  MT_TRY(mt_build_dim(&c->attr[0], x->v.ndim, &x->v, 2, &first));
-  MT_TRY(mt_build_dim(&c->attr[1], x->v.ndim, &x->v, 3, &last));
+  MT_TRY(mt_cdim_among(&c->attr[0], x->v.ndim, &x->v, 2, &first));
+  MT_TRY(mt_cdim_among(&c->attr[1], x->v.ndim, &x->v, 3, &last));
   if (first > last) {
     return mt_fail_arg(MT_EARG, 2,
                        "first dim %" PRId64 " lies behind last dim %" PRId64, first + 1,
@@ -76,7 +77,7 @@ mt_status mt_build_stack(mt_build_call *c) {
   if (c->nin == 0) return mt_fail_arg(MT_EARG, 1, "no tensors");
   if (c->attr[0].n != 1) return mt_fail_arg(MT_EARG, 2, "one dim expected");
   MT_TRY(check_same_shapes(c));
-  MT_TRY(mt_build_dim(&c->attr[0], c->in[0]->v.ndim + 1, &c->in[0]->v, 2, &dim));
+  MT_TRY(mt_cdim_among(&c->attr[0], c->in[0]->v.ndim + 1, &c->in[0]->v, 2, &dim));
   const mt_attr attr = mt_attr_i(dim);
   mt_tensor **const slices = malloc((size_t)c->nin * sizeof(mt_tensor *));
   if (!slices) return mt_fail(MT_EMEMORY, "out of memory");
@@ -84,7 +85,7 @@ mt_status mt_build_stack(mt_build_call *c) {
     slices[i] = mt_c1a(c->calc, MT_OP_unsqueeze, c->in[i], 1, &attr);
   }
   if (c->calc->status == MT_OK) {
-    c->out[0] = mt_ca(c->calc, MT_OP_cat, c->nin, slices, 0, 1, &attr, NULL);
+    c->out[0] = mt_ccat(c->calc, c->nin, slices, dim);
   }
   free(slices);
   return MT_OK;
@@ -159,7 +160,7 @@ mt_status mt_build_repeat_interleave(mt_build_call *c) {
   if (c->attr[1].n < 0 || x->v.ndim == 0) {
     x = flattened(c->calc, x);
   } else {
-    MT_TRY(mt_build_dim(&c->attr[1], x->v.ndim, &x->v, 3, &dim));
+    MT_TRY(mt_cdim_among(&c->attr[1], x->v.ndim, &x->v, 3, &dim));
   }
   if (!x) return MT_OK;
   const int64_t sizes[] = {mt_numel(&x->v), repeats};
@@ -170,21 +171,13 @@ mt_status mt_build_repeat_interleave(mt_build_call *c) {
 
 /* ---- roll ---- */
 
-static mt_tensor *part(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start,
-                       int64_t length) {
-  const mt_attr attr[] = {mt_attr_i(dim), mt_attr_i(start), mt_attr_i(length)};
-  return mt_c1a(c, MT_OP_narrow, x, 3, attr);
-}
-
 static mt_tensor *rolled(mt_calc *c, mt_tensor *x, int64_t dim, int64_t shift) {
   const int64_t size = x ? x->v.shape[dim] : 0;
   if (size == 0) return x;
   shift = (shift % size + size) % size;
   if (shift == 0) return x;
-  const mt_attr attr = mt_attr_i(dim);
-  mt_tensor *const in[] = {part(c, x, dim, size - shift, shift),
-                           part(c, x, dim, 0, size - shift)};
-  return mt_ca(c, MT_OP_cat, 2, in, 0, 1, &attr, NULL);
+  return mt_cjoin(c, mt_cpart(c, x, dim, size - shift, shift),
+                  mt_cpart(c, x, dim, 0, size - shift), dim);
 }
 
 mt_status mt_build_roll(mt_build_call *c) {

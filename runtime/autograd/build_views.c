@@ -2,7 +2,8 @@
 ** movedim, unflatten, as_strided, diagonals, turns, dims added in front or behind. */
 #include <stdlib.h>
 #include <string.h>
-#include "runtime/autograd/build.h"
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
 
 /* ---- the shape of another tensor ---- */
 
@@ -157,8 +158,8 @@ mt_status mt_build_diag_embed(mt_build_call *c) {
                        MT_MAX_DIMS - 1, mt_view_text(&x->v));
   }
   MT_TRY(check_offset(&x->v, offset, 2));
-  MT_TRY(mt_build_dim(&c->attr[1], ndim, &x->v, 3, &to[0]));
-  MT_TRY(mt_build_dim(&c->attr[2], ndim, &x->v, 4, &to[1]));
+  MT_TRY(mt_cdim_among(&c->attr[1], ndim, &x->v, 3, &to[0]));
+  MT_TRY(mt_cdim_among(&c->attr[2], ndim, &x->v, 4, &to[1]));
   if (to[0] == to[1]) {
     return mt_fail_arg(MT_EARG, 4, "dim %d is given twice", (int)to[0] + 1);
   }

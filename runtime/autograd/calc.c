@@ -152,15 +152,24 @@ mt_tensor *mt_ctranspose(mt_calc *c, mt_tensor *t, int dim0, int dim1) {
   return mt_c1a(c, MT_OP_transpose, t, 2, attr);
 }
 
-mt_tensor *mt_czeros(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
-                     const int64_t *shape) {
+mt_tensor *mt_cfull(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape, mt_attr value) {
   if (c->status != MT_OK) return NULL;
   mt_tensor *t = NULL;
   mt_status status = mt_empty(c->ctx, dtype, device, ndim, shape, &t);
   if (status != MT_OK) return calc_failed(c, status);
-  mt_attr zero = mt_attr_f(0);
-  status = mt_dispatch(c->ctx, MT_OP_fill, 1, &t, &zero, &t, NULL);
+  status = mt_dispatch(c->ctx, MT_OP_fill, 1, &t, &value, &t, NULL);
   if (status == MT_OK) return mt_cown(c, t);
   mt_release(t);
   return calc_failed(c, status);
+}
+
+mt_tensor *mt_czeros(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                     const int64_t *shape) {
+  return mt_cfull(c, dtype, device, ndim, shape, mt_attr_f(0));
+}
+
+mt_tensor *mt_cones(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape) {
+  return mt_cfull(c, dtype, device, ndim, shape, mt_attr_f(1));
 }

@@ -47,8 +47,12 @@ mt_tensor *mt_creshape(mt_calc *c, mt_tensor *t, int ndim, const int64_t *shape)
 mt_tensor *mt_cexpand(mt_calc *c, mt_tensor *t, int ndim, const int64_t *shape);
 mt_tensor *mt_cpermute(mt_calc *c, mt_tensor *t, int n, const int64_t *order);
 mt_tensor *mt_ctranspose(mt_calc *c, mt_tensor *t, int dim0, int dim1);
-/* Contiguous zeros. */
+/* A contiguous tensor of one value; of zeros; of ones. */
+mt_tensor *mt_cfull(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape, mt_attr value);
 mt_tensor *mt_czeros(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
                      const int64_t *shape);
+mt_tensor *mt_cones(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
+                    const int64_t *shape);
 
 #endif

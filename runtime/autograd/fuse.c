@@ -5,6 +5,7 @@
 #include <string.h>
 #include "runtime/autograd/fuse.h"
 #include "runtime/autograd/graph.h"
+#include "runtime/autograd/parts.h"
 
 /* One recorded call. */
 typedef struct record {
@@ -83,8 +84,7 @@ static mt_status gradients(mt_calc *c, record *r, int nout, mt_tensor *const *g,
     mt_tensor *x = mt_cown(c, out[k++]);
     const mt_meta *const m = &node->in_meta[i];
     dx[i] = x ? to_device(c, mt_csum_to(c, x, m->ndim, m->shape), m->device) : NULL;
-    if (!x && c->status == MT_OK && m->shape)
-      dx[i] = mt_czeros(c, m->dtype, m->device, m->ndim, m->shape);
+    if (!x && c->status == MT_OK && m->shape) dx[i] = mt_czeros_of(c, m);
   }
   return c->status;
 }
@@ -111,7 +111,8 @@ static uint64_t all_outputs(const mt_fused *f) {
   return bits;
 }
 
-static bool any_output(mt_fused *f, mt_tensor *const *out) {
+/* Does a gradient come for one of the results? */
+static bool any_output(const mt_fused *f, mt_tensor *const *out) {
   for (int k = 0; k < f->nout; k++) {
     if (out[k] && MT_IS_FLOAT(out[k]->v.dtype)) return true;
   }
@@ -137,14 +138,10 @@ static mt_status record_call(mt_context *ctx, const char *name, mt_fused *f,
   r->shape = *shape;
   r->dtype = dtype;
   r->device = device;
-  mt_tensor *made[MT_FUSE_MAX_OUTPUTS]; /* without NULLs, and conditions */
-  int first = -1;
-  for (int k = 0; k < f->nout; k++) {
-    made[k] = out[k];
-    if (first < 0 && out[k] && MT_IS_FLOAT(out[k]->v.dtype)) first = k;
-  }
+  int first = 0; /* that has a gradient: no condition */
+  while (!out[first] || !MT_IS_FLOAT(out[first]->v.dtype)) first++;
   const mt_custom custom = {r, record_run, record_release, name};
-  MT_TRY(mt_record_custom(ctx, custom, f->nin, in, f->nout, made));
+  MT_TRY(mt_record_custom(ctx, custom, f->nin, in, f->nout, out));
   r->node = out[first]->autograd->edge.node;
   ctx->gc_debt += bytes + r->node->bytes;
   return save_inputs(r, in);

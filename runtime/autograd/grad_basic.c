@@ -1,5 +1,6 @@
 /* runtime/autograd/grad_basic.c -- gradients of where, copies and ops that forget their
 ** input. */
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 static mt_status where_run(mt_grad_call *c) {
@@ -24,8 +25,7 @@ static mt_status pass_run(mt_grad_call *c) {
 const mt_grad_rule mt_grad_pass = {0, 0, pass_run};
 
 static mt_tensor *input_zeros(mt_grad_call *c) {
-  const mt_meta *const x = &c->in_meta[0];
-  return mt_czeros(c->calc, x->dtype, x->device, x->ndim, x->shape);
+  return mt_czeros_of(c->calc, &c->in_meta[0]);
 }
 
 static mt_status zero_run(mt_grad_call *c) {

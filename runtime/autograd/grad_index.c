@@ -1,22 +1,17 @@
 /* runtime/autograd/grad_index.c -- gradients of the ops that select by an index
 ** tensor. */
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
-static mt_tensor *zeros_like(mt_calc *c, const mt_meta *m) {
-  return mt_czeros(c, m->dtype, m->device, m->ndim, m->shape);
-}
-
-/* op(x, dim, index) and op(x, dim, index, src), dim being the call's first
-** attribute. */
+/* op(x, dim, index) and op(x, dim, index, src), with the dim and the index of the
+** call. */
 static mt_tensor *take(const mt_grad_call *call, mt_op op, mt_tensor *x) {
-  mt_tensor *const in[] = {x, call->in[1]};
-  return mt_ca(call->calc, op, 2, in, 0, 1, call->attr, NULL);
+  return mt_calong(call->calc, op, x, call->attr[0].i[0], call->in[1], NULL);
 }
 
 static mt_tensor *put(const mt_grad_call *call, mt_op op, mt_tensor *x,
                       mt_tensor *src) {
-  mt_tensor *const in[] = {x, call->in[1], src};
-  return mt_ca(call->calc, op, 3, in, 0, 1, call->attr, NULL);
+  return mt_calong(call->calc, op, x, call->attr[0].i[0], call->in[1], src);
 }
 
 static mt_status embedding_run(mt_grad_call *call) {
@@ -37,33 +32,20 @@ static mt_status embedding_backward_run(mt_grad_call *call) {
 const mt_grad_rule mt_grad_embedding_backward = {1, 0, embedding_backward_run};
 
 static mt_status gather_run(mt_grad_call *call) {
-  mt_tensor *const zeros = zeros_like(call->calc, &call->in_meta[0]);
+  mt_tensor *const zeros = mt_czeros_of(call->calc, &call->in_meta[0]);
   call->dx[0] = put(call, MT_OP_scatter_add, zeros, call->g[0]);
   return call->calc->status;
 }
 
 const mt_grad_rule mt_grad_gather = {2, 0, gather_run};
 
-/* t filled up with zeros to a larger shape. */
-static mt_tensor *filled_up(mt_calc *c, mt_tensor *t, const mt_meta *to) {
-  for (int d = 0; d < to->ndim && t; d++) {
-    int64_t shape[MT_MAX_DIMS];
-    if (t->v.shape[d] == to->shape[d]) continue;
-    for (int i = 0; i < to->ndim; i++) shape[i] = t->v.shape[i];
-    shape[d] = to->shape[d] - t->v.shape[d];
-    mt_tensor *const in[] = {t, mt_czeros(c, to->dtype, to->device, to->ndim, shape)};
-    const mt_attr dim = mt_attr_i(d);
-    t = mt_ca(c, MT_OP_cat, 2, in, 0, 1, &dim, NULL);
-  }
-  return t;
-}
-
 /* src may be larger than index: the rest of it was not used. */
 static mt_status scatter_add_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   if (call->needs[0]) call->dx[0] = call->g[0];
   if (call->needs[2])
-    call->dx[2] = filled_up(c, take(call, MT_OP_gather, call->g[0]), &call->in_meta[2]);
+    call->dx[2] =
+        mt_cfill_up(c, take(call, MT_OP_gather, call->g[0]), &call->in_meta[2]);
   return c->status;
 }
 
@@ -71,7 +53,7 @@ const mt_grad_rule mt_grad_scatter_add = {2, 0, scatter_add_run};
 
 static mt_status index_select_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
-  mt_tensor *const zeros = zeros_like(c, &call->in_meta[0]);
+  mt_tensor *const zeros = mt_czeros_of(c, &call->in_meta[0]);
   call->dx[0] = put(call, MT_OP_index_add, zeros, call->g[0]);
   return c->status;
 }
@@ -95,15 +77,10 @@ static mt_tensor *last_ones(const mt_grad_call *call, int ndim) {
   const int dim = (int)call->attr[0].i[0];
   mt_tensor *const index = call->in[1];
   const int64_t n = index->v.ndim ? index->v.shape[0] : 1;
-  const mt_attr count[] = {mt_attr_i(1), mt_attr_i(1)}, first = mt_attr_i(0);
-  mt_tensor *const zeros = mt_czeros(c, MT_I64, x->device, 1, &n);
-  mt_tensor *const numbers = mt_c1a(c, MT_OP__arange, zeros, 2, count);
+  mt_tensor *const numbers = mt_ccount(c, x->device, 1, &n, 1);
   mt_tensor *const table = mt_czeros(c, MT_I64, x->device, 1, &x->shape[dim]);
-  mt_tensor *const written =
-      mt_ca(c, MT_OP_index_copy, 3, (mt_tensor *[]){table, index, numbers}, 0, 1,
-            &first, NULL);
-  mt_tensor *const read = mt_ca(c, MT_OP_index_select, 2,
-                                (mt_tensor *[]){written, index}, 0, 1, &first, NULL);
+  mt_tensor *const written = mt_calong(c, MT_OP_index_copy, table, 0, index, numbers);
+  mt_tensor *const read = mt_calong(c, MT_OP_index_select, written, 0, index, NULL);
   int64_t shape[MT_MAX_DIMS];
   for (int d = 0; d < ndim; d++) shape[d] = d == dim ? n : 1;
   return mt_creshape(c, mt_c2(c, MT_OP_eq, read, numbers), ndim, shape);
@@ -113,7 +90,7 @@ static mt_tensor *last_ones(const mt_grad_call *call, int ndim) {
 static mt_status index_copy_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   if (call->needs[0]) {
-    mt_tensor *const zeros = zeros_like(c, &call->in_meta[2]);
+    mt_tensor *const zeros = mt_czeros_of(c, &call->in_meta[2]);
     call->dx[0] = put(call, MT_OP_index_copy, call->g[0], zeros);
   }
   if (call->needs[2]) {

@@ -1,4 +1,5 @@
 /* runtime/autograd/grad_join.c -- gradients of cat and flip. */
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 static mt_status cat_run(mt_grad_call *c) {
@@ -7,13 +8,11 @@ static mt_status cat_run(mt_grad_call *c) {
   for (int i = 0; i < c->nin; i++) {
     const mt_meta *const x = &c->in_meta[i];
     if (x->ndim != c->g[0]->v.ndim) { /* an empty vector, which joins anything */
-      if (c->needs[i])
-        c->dx[i] = mt_czeros(c->calc, x->dtype, x->device, x->ndim, x->shape);
+      if (c->needs[i]) c->dx[i] = mt_czeros_of(c->calc, x);
       continue;
     }
     const int64_t length = x->shape[dim];
-    const mt_attr attr[] = {c->attr[0], mt_attr_i(start), mt_attr_i(length)};
-    if (c->needs[i]) c->dx[i] = mt_c1a(c->calc, MT_OP_narrow, c->g[0], 3, attr);
+    if (c->needs[i]) c->dx[i] = mt_cpart(c->calc, c->g[0], dim, start, length);
     start += length;
   }
   return c->calc->status;

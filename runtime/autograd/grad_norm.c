@@ -1,6 +1,7 @@
 /* runtime/autograd/grad_norm.c -- gradients of norm and prod. */
 #include <math.h>
 #include "runtime/autograd/reduced.h"
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 static mt_tensor *is_zero(mt_calc *c, mt_tensor *t) {
@@ -54,7 +55,7 @@ static mt_status norm_run(mt_grad_call *call) {
   mt_tensor *const g = mt_reduced_keep(c, &r, call->g[0]);
   const double p = call->attr[0].f;
   if (p == 0) {
-    call->dx[0] = mt_czeros(c, x->dtype, x->device, x->ndim, x->shape);
+    call->dx[0] = mt_czeros_of(c, x);
   } else if (p == 1) {
     call->dx[0] = mt_c2(c, MT_OP_mul, g, mt_c1(c, MT_OP_sign, call->in[0]));
   } else if (p == 2) {
@@ -90,22 +91,18 @@ static mt_tensor *every_second(mt_calc *c, mt_tensor *t, int64_t start) {
 static mt_tensor *made_even(mt_calc *c, mt_tensor *t) {
   if (!t || t->v.shape[1] % 2 == 0) return t;
   const int64_t shape[] = {t->v.shape[0], 1};
-  const mt_attr one = mt_attr_f(1), dim = mt_attr_i(1);
-  mt_tensor *ones = mt_czeros(c, t->v.dtype, mt_device_of(t), 2, shape);
-  mt_cinplace(c, MT_OP_fill, 1, &ones, &one);
-  return mt_ca(c, MT_OP_cat, 2, (mt_tensor *[]){t, ones}, 0, 1, &dim, NULL);
+  return mt_cjoin(c, t, mt_cones(c, t->v.dtype, mt_device_of(t), 2, shape), 1);
 }
 
 /* Columns a[0] b[0] a[1] b[1] ..., n of them. */
 static mt_tensor *interleave(mt_calc *c, mt_tensor *a, mt_tensor *b, int64_t n) {
   if (!a || !b) return NULL;
-  const mt_attr dim = mt_attr_i(2),
-                first[] = {mt_attr_i(1), mt_attr_i(0), mt_attr_i(n)};
+  const mt_attr dim = mt_attr_i(2);
   const int64_t shape[] = {a->v.shape[0], 2 * a->v.shape[1]};
   mt_tensor *const both =
       mt_ca(c, MT_OP_stack, 2, (mt_tensor *[]){a, b}, 0, 1, &dim, NULL);
   mt_tensor *const row = mt_creshape(c, both, 2, shape);
-  return n == shape[1] ? row : mt_c1a(c, MT_OP_narrow, row, 3, first);
+  return n == shape[1] ? row : mt_cpart(c, row, 1, 0, n);
 }
 
 /* g (rows, 1) times the products of the others of x (rows, n) */
@@ -151,7 +148,7 @@ static mt_status prod_run(mt_grad_call *call) {
     rows *= r.kept[d];
   }
   if (r.count == 0 || rows == 0) {
-    call->dx[0] = mt_czeros(c, x->dtype, x->device, x->ndim, x->shape);
+    call->dx[0] = mt_czeros_of(c, x);
     return c->status;
   }
   const int64_t flat[] = {rows, r.count}, column[] = {rows, 1};

@@ -2,6 +2,7 @@
 ** variances. Subgradients and shares at ties are PyTorch's. */
 #include <math.h>
 #include "runtime/autograd/reduced.h"
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 /* ---- helpers ---- */
@@ -84,10 +85,9 @@ static mt_status max_dim_run(mt_grad_call *call) {
     return MT_OK;
   }
   const mt_reduced r = mt_reduced_of(x, &call->attr[0]);
-  mt_tensor *const in[] = {mt_czeros(c, x->dtype, x->device, x->ndim, x->shape),
-                           mt_reduced_keep(c, &r, call->out[1]),
-                           mt_reduced_keep(c, &r, call->g[0])};
-  call->dx[0] = mt_ca(c, MT_OP_scatter_add, 3, in, 0, 1, &call->attr[0], NULL);
+  call->dx[0] = mt_calong(c, MT_OP_scatter_add, mt_czeros_of(c, x), call->attr[0].i[0],
+                          mt_reduced_keep(c, &r, call->out[1]),
+                          mt_reduced_keep(c, &r, call->g[0]));
   return c->status;
 }
 

@@ -87,10 +87,9 @@ const mt_grad_rule mt_grad_cumprod = {1u << 0, 1u << 0, cumprod_run};
 /* ---- cummax, cummin: to where the extreme stands ---- */
 static mt_status cummax_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
-  const mt_meta *const x = &call->in_meta[0];
-  mt_tensor *const in[] = {mt_czeros(c, x->dtype, x->device, x->ndim, x->shape),
-                           call->out[1], call->g[0]};
-  call->dx[0] = mt_ca(c, MT_OP_scatter_add, 3, in, 0, 1, &call->attr[0], NULL);
+  mt_tensor *const zeros = mt_czeros_of(c, &call->in_meta[0]);
+  call->dx[0] = mt_calong(c, MT_OP_scatter_add, zeros, call->attr[0].i[0], call->out[1],
+                          call->g[0]);
   return c->status;
 }
 

@@ -2,6 +2,7 @@
 ** or the gradient put into zeros by the same view. */
 #include <string.h>
 #include "runtime/autograd/geometry.h"
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 /* ---- strided regions ---- */
@@ -79,12 +80,7 @@ mt_tensor *mt_region(mt_calc *c, const mt_placed *p, const mt_meta *view) {
 
 /* Positions (from 1) in a memory of n elements of those that m reaches, as a vector. */
 static mt_tensor *positions(mt_calc *c, int64_t n, const mt_meta *m, int64_t offset) {
-  mt_tensor *all = mt_czeros(c, MT_I64, m->device, 1, &n);
-  const mt_attr attr[] = {mt_attr_i(1), mt_attr_i(1)};
-  mt_attr from_one[2] = {attr[0], attr[1]};
-  from_one[0].f = from_one[1].f = 1;
-  from_one[0].is_int = from_one[1].is_int = 1;
-  mt_cinplace(c, MT_OP__arange, 1, &all, from_one);
+  mt_tensor *const all = mt_ccount(c, m->device, 1, &n, 1);
   const int64_t count = meta_numel(m);
   mt_tensor *const at = as_strided(c, all, m, all ? all->offset + offset : 0);
   return mt_creshape(c, at, 1, &count);
@@ -105,9 +101,7 @@ static mt_tensor *add_overlapping(mt_calc *c, mt_tensor *memory, const mt_meta *
 static mt_tensor *share_out(mt_calc *c, mt_tensor *memory, const mt_meta *x,
                             int64_t offset) {
   if (!memory) return NULL;
-  mt_tensor *ones = mt_czeros(c, x->dtype, x->device, x->ndim, x->shape);
-  const mt_attr one = mt_attr_f(1);
-  mt_cinplace(c, MT_OP_fill, 1, &ones, &one);
+  mt_tensor *const ones = mt_cones(c, x->dtype, x->device, x->ndim, x->shape);
   mt_tensor *const zeros =
       mt_czeros(c, x->dtype, x->device, memory->v.ndim, memory->v.shape);
   mt_tensor *const counts = add_overlapping(c, zeros, x, offset, ones);
@@ -177,8 +171,7 @@ const mt_grad_rule mt_grad_permute = {0, 0, permute_run};
 /* ---- parts put into zeros ---- */
 
 static mt_tensor *input_zeros(mt_grad_call *c) {
-  const mt_meta *const x = &c->in_meta[0];
-  return mt_czeros(c->calc, x->dtype, x->device, x->ndim, x->shape);
+  return mt_czeros_of(c->calc, &c->in_meta[0]);
 }
 
 /* The same view of zeros, overwritten by g: for views that reach no element twice. */

@@ -6,9 +6,13 @@ mt_tensor *mt_cpart(mt_calc *c, mt_tensor *x, int64_t dim, int64_t start, int64_
   return mt_c1a(c, MT_OP_narrow, x, 3, attr);
 }
 
-mt_tensor *mt_cjoin(mt_calc *c, mt_tensor *a, mt_tensor *b, int64_t dim) {
+mt_tensor *mt_ccat(mt_calc *c, int n, mt_tensor *const *x, int64_t dim) {
   const mt_attr attr = mt_attr_i(dim);
-  return mt_ca(c, MT_OP_cat, 2, (mt_tensor *[]){a, b}, 0, 1, &attr, NULL);
+  return mt_ca(c, MT_OP_cat, n, x, 0, 1, &attr, NULL);
+}
+
+mt_tensor *mt_cjoin(mt_calc *c, mt_tensor *a, mt_tensor *b, int64_t dim) {
+  return mt_ccat(c, 2, (mt_tensor *[]){a, b}, dim);
 }
 
 mt_tensor *mt_cpick(mt_calc *c, mt_tensor *x, int64_t dim, int64_t at, bool keepdim) {
@@ -23,10 +27,28 @@ mt_tensor *mt_cflat(mt_calc *c, mt_tensor *x) {
   return mt_creshape(c, x, 1, &n);
 }
 
-mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
+mt_tensor *mt_cfill_up(mt_calc *c, mt_tensor *x, const mt_meta *to) {
+  for (int d = 0; d < to->ndim && x; d++) {
+    int64_t shape[MT_MAX_DIMS];
+    if (x->v.shape[d] == to->shape[d]) continue;
+    for (int i = 0; i < to->ndim; i++) shape[i] = x->v.shape[i];
+    shape[d] = to->shape[d] - x->v.shape[d];
+    x = mt_cjoin(c, x, mt_czeros(c, to->dtype, to->device, to->ndim, shape), d);
+  }
+  return x;
+}
+
+static mt_tensor *cast(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
   const mt_attr attr = mt_attr_i(dtype);
-  if (!x || (x->v.dtype == dtype && !x->wrapped)) return x;
   return mt_c1a(c, MT_OP__cast, x, 1, &attr);
+}
+
+mt_tensor *mt_ccast(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
+  return !x || x->v.dtype == dtype ? x : cast(c, x, dtype);
+}
+
+mt_tensor *mt_cas(mt_calc *c, mt_tensor *x, mt_dtype dtype) {
+  return x && x->wrapped ? cast(c, x, dtype) : mt_ccast(c, x, dtype);
 }
 
 mt_tensor *mt_cas_beside(mt_calc *c, mt_tensor *x, mt_dtype dtype,
@@ -50,16 +72,20 @@ mt_tensor *mt_cint(mt_calc *c, int64_t x) {
   return mt_cown(c, t);
 }
 
+mt_tensor *mt_cnumber(mt_calc *c, const mt_attr *attr) {
+  return attr->is_int ? mt_cint(c, attr->i[0]) : mt_cnum(c, attr->f);
+}
+
 mt_tensor *mt_ccount(mt_calc *c, mt_device device, int ndim, const int64_t *shape,
                      int64_t first) {
   const mt_attr attr[] = {mt_attr_i(first), mt_attr_i(1)};
-  return mt_c1a(c, MT_OP__arange, mt_czeros(c, MT_I64, device, ndim, shape), 2, attr);
+  mt_tensor *const t = mt_czeros(c, MT_I64, device, ndim, shape);
+  mt_cinplace(c, MT_OP__arange, 1, &t, attr);
+  return t;
 }
 
-mt_tensor *mt_cones(mt_calc *c, mt_dtype dtype, mt_device device, int ndim,
-                    const int64_t *shape) {
-  const mt_attr one = mt_attr_i(1);
-  return mt_c1a(c, MT_OP_fill, mt_czeros(c, dtype, device, ndim, shape), 1, &one);
+mt_tensor *mt_czeros_of(mt_calc *c, const mt_meta *of) {
+  return mt_czeros(c, of->dtype, of->device, of->ndim, of->shape);
 }
 
 mt_tensor *mt_calong(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim, mt_tensor *index,
@@ -105,10 +131,20 @@ mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x) {
   return mt_c1a(c, MT_OP__nonzero, x, 1, &attr);
 }
 
-mt_status mt_cdim(const mt_attr *attr, const mt_view *of, int arg, int64_t *dim) {
-  const int ndim = of->ndim > 0 ? of->ndim : 1;
+mt_status mt_cdim_among(const mt_attr *attr, int ndim, const mt_view *of, int arg,
+                        int64_t *dim) {
   *dim = attr->i[0] < 0 ? attr->i[0] + ndim : attr->i[0];
   if (*dim >= 0 && *dim < ndim) return MT_OK;
   return mt_fail_arg(MT_EARG, arg, "dim is out of range for shape %s",
                      mt_view_text(of));
+}
+
+mt_status mt_cdim(const mt_attr *attr, const mt_view *of, int arg, int64_t *dim) {
+  return mt_cdim_among(attr, of->ndim > 0 ? of->ndim : 1, of, arg, dim);
+}
+
+mt_status mt_check_ndim(const mt_tensor *x, int arg, int ndim, const char *what) {
+  if (x->v.ndim == ndim) return MT_OK;
+  return mt_fail_arg(MT_ESHAPE, arg, "%s expected, got shape %s", what,
+                     mt_view_text(&x->v));
 }

@@ -2,6 +2,7 @@
 ** ranges, then one selection by all masks and index tensors together. */
 #include <string.h>
 
+#include "runtime/autograd/parts.h"
 #include "runtime/bind/key.h"
 
 /* ---- integers and ranges ---- */
@@ -80,25 +81,13 @@ typedef struct selection {
   int64_t order[MT_MAX_DIMS]; /* if moved: the dims of the view in their new order */
 } selection;
 
-static mt_tensor *flat(mt_calc *c, mt_tensor *t) {
-  const int64_t n = t ? mt_numel(&t->v) : 0;
-  return mt_creshape(c, t, 1, &n);
-}
-
-static mt_tensor *whole(mt_calc *c, int64_t x) {
-  mt_tensor *t = NULL;
-  if (c->status == MT_OK) c->status = mt_scalar_i64(c->ctx, x, &t);
-  return mt_cown(c, t);
-}
-
 /* Positions along a dim of a size, from 1, counted from its beginning; what is out of
 ** range faults. */
 static mt_tensor *checked(mt_calc *c, mt_tensor *index, int64_t size) {
   if (!index) return NULL;
-  const mt_attr count[] = {mt_attr_i(1), mt_attr_i(1)}, first = mt_attr_i(0);
-  mt_tensor *const zeros = mt_czeros(c, MT_I64, mt_device_of(index), 1, &size);
-  mt_tensor *const in[] = {mt_c1a(c, MT_OP__arange, zeros, 2, count), flat(c, index)};
-  mt_tensor *const y = mt_ca(c, MT_OP_index_select, 2, in, 0, 1, &first, NULL);
+  mt_tensor *const places = mt_ccount(c, mt_device_of(index), 1, &size, 1);
+  mt_tensor *const y =
+      mt_calong(c, MT_OP_index_select, places, 0, mt_cflat(c, index), NULL);
   return mt_creshape(c, y, index->v.ndim, index->v.shape);
 }
 
@@ -111,14 +100,13 @@ static void select_one(mt_calc *c, mt_tensor *v, const mtl_item *it, int at,
   s->moved = false;
   for (int i = 0; i < it->dims; i++) s->sizes[i] = v->v.shape[at + i];
   s->from = it->kind == MTL_INDEX ? v : reshape_dims(c, v, at, it->dims, 1, &n);
-  s->index = flat(c, it->t);
+  s->index = mt_cflat(c, it->t);
   if (it->kind == MTL_INDEX) {
     s->ndim = it->t->v.ndim;
     memcpy(s->shape, it->t->v.shape, sizeof s->shape);
     return;
   }
-  const mt_attr first[] = {mt_attr_i(1), mt_attr_i(0)};
-  s->index = mt_c1a(c, MT_OP_select, mt_c1(c, MT_OP_nonzero, s->index), 2, first);
+  s->index = mt_cpick(c, mt_c1(c, MT_OP_nonzero, s->index), 1, 0, false);
   s->ndim = 1;
   s->shape[0] = s->index ? s->index->v.shape[0] : 0;
 }
@@ -135,8 +123,7 @@ static int position_vectors(mt_calc *c, const mtl_key *k, const int *at,
     } else if (it->kind == MTL_MASK) {
       mt_tensor *const all = mt_c1(c, MT_OP_nonzero, it->t);
       for (int d = 0; d < it->dims; d++) {
-        const mt_attr column[] = {mt_attr_i(1), mt_attr_i(d)};
-        index[n] = mt_c1a(c, MT_OP_select, all, 2, column), dim[n++] = at[i] + d;
+        index[n] = mt_cpick(c, all, 1, d, false), dim[n++] = at[i] + d;
       }
     }
   }
@@ -179,14 +166,14 @@ static void select_several(mt_calc *c, mt_tensor *v, const mtl_key *k, const int
   for (int i = n - 1; i >= 0; i--) {
     s->sizes[i] = v->v.shape[s->at + i];
     mt_tensor *const place =
-        mt_c2(c, MT_OP_sub, checked(c, index[i], s->sizes[i]), whole(c, 1));
-    mt_tensor *const part = mt_c2(c, MT_OP_mul, place, whole(c, stride));
+        mt_c2(c, MT_OP_sub, checked(c, index[i], s->sizes[i]), mt_cint(c, 1));
+    mt_tensor *const part = mt_c2(c, MT_OP_mul, place, mt_cint(c, stride));
     sum = i == n - 1 ? part : mt_c2(c, MT_OP_add, sum, part);
     stride *= s->sizes[i];
   }
-  sum = mt_c2(c, MT_OP_add, sum, whole(c, 1));
+  sum = mt_c2(c, MT_OP_add, sum, mt_cint(c, 1));
   s->from = reshape_dims(c, v, s->at, n, 1, &stride);
-  s->index = sum ? flat(c, mt_cexpand(c, sum, s->ndim, s->shape)) : NULL;
+  s->index = sum ? mt_cflat(c, mt_cexpand(c, sum, s->ndim, s->shape)) : NULL;
 }
 
 static void select_elements(mt_calc *c, mt_tensor *v, const mtl_key *k, const int *at,
@@ -212,29 +199,12 @@ mt_tensor *mtl_read_elements(mt_calc *c, mt_tensor *x, const mtl_key *k) {
   }
   selection s;
   select_elements(c, v, k, at, &s);
-  const mt_attr dim = mt_attr_i(s.at);
   if (c->status != MT_OK) return NULL;
-  mt_tensor *const in[] = {s.from, s.index};
-  mt_tensor *y = mt_ca(c, MT_OP_index_select, 2, in, 0, 1, &dim, NULL);
+  mt_tensor *y = mt_calong(c, MT_OP_index_select, s.from, s.at, s.index, NULL);
   return reshape_dims(c, y, s.at, 1, s.ndim, s.shape);
 }
 
 /* ---- writing ---- */
-
-/* Apply an op in place unless the calc has failed. */
-static void overwrite(mt_calc *c, mt_op op, int nin, mt_tensor *const *in,
-                      const mt_attr *attr) {
-  for (int i = 0; i < nin; i++) {
-    if (!in[i]) return;
-  }
-  if (c->status == MT_OK) c->status = mt_apply_inplace(c->ctx, op, nin, in, attr);
-}
-
-static mt_tensor *cast_like(mt_calc *c, mt_tensor *value, const mt_tensor *x) {
-  const mt_attr dtype = mt_attr_i(mt_dtype_of(x));
-  if (mt_dtype_of(value) == mt_dtype_of(x) && !value->wrapped) return value;
-  return mt_c1a(c, MT_OP__cast, value, 1, &dtype);
-}
 
 /* v[.., mask, ..] = one value */
 static void fill_mask(mt_calc *c, mt_tensor *v, const mtl_item *it, int at,
@@ -244,8 +214,8 @@ static void fill_mask(mt_calc *c, mt_tensor *v, const mtl_item *it, int at,
   for (int i = 0; i < it->dims; i++) shape[n++] = it->t->v.shape[i];
   while (at + n < v->v.ndim) shape[n++] = 1; /* dims behind the mask: broadcast */
   mt_tensor *mask = n == it->dims ? it->t : mt_creshape(c, it->t, n, shape);
-  mt_tensor *const in[] = {v, mask, cast_like(c, value, v)};
-  overwrite(c, MT_OP_masked_fill, 3, in, NULL);
+  mt_tensor *const in[] = {v, mask, mt_cas(c, value, v->v.dtype)};
+  mt_cinplace(c, MT_OP_masked_fill, 3, in, NULL);
 }
 
 /* Where dim d of the view, no selected one, is in what reading would give. */
@@ -273,7 +243,7 @@ static void write_selected(mt_calc *c, mt_tensor *v, const mtl_key *k, const int
                         MT_MAX_DIMS);
     return;
   }
-  mt_tensor *src = mt_cexpand(c, cast_like(c, value, v), n, shape);
+  mt_tensor *src = mt_cexpand(c, mt_cas(c, value, v->v.dtype), n, shape);
   const int nback = backward_dims(k, at, back);
   for (int i = 0; i < nback; i++) back[i] = place_of(&s, back[i]);
   src = turned(c, src, nback, back);
@@ -281,15 +251,15 @@ static void write_selected(mt_calc *c, mt_tensor *v, const mtl_key *k, const int
   const mt_op op = accumulate ? MT_OP_index_add : MT_OP_index_copy;
   mt_tensor *const in[] = {s.from, s.index, src};
   if (s.from->storage == v->storage) {
-    overwrite(c, op, 3, in, &dim);
+    mt_cinplace(c, op, 3, in, &dim);
     return;
   }
   /* several dims were made one, which needed a copy */
-  mt_tensor *y = mt_ca(c, op, 3, in, 0, 1, &dim, NULL);
+  mt_tensor *y = mt_calong(c, op, s.from, s.at, s.index, src);
   y = reshape_dims(c, y, s.at, 1, s.merged, s.sizes);
   if (s.moved && y) v = mt_cpermute(c, v, v->v.ndim, s.order);
   mt_tensor *const both[] = {v, y};
-  overwrite(c, MT_OP__copy, 2, both, NULL);
+  mt_cinplace(c, MT_OP__copy, 2, both, NULL);
 }
 
 void mtl_write_elements(mt_calc *c, mt_tensor *x, const mtl_key *k, mt_tensor *value,
@@ -303,10 +273,10 @@ void mtl_write_elements(mt_calc *c, mt_tensor *x, const mtl_key *k, mt_tensor *v
     if (nback > 0) value = mt_cexpand(c, value, v->v.ndim, v->v.shape);
     mt_tensor *const in[] = {v, turned(c, value, nback, back)};
     if (accumulate && in[1]) {
-      mt_tensor *const sum[] = {v, cast_like(c, in[1], v)};
-      overwrite(c, MT_OP_add, 2, sum, NULL);
+      mt_tensor *const sum[] = {v, mt_cas(c, in[1], v->v.dtype)};
+      mt_cinplace(c, MT_OP_add, 2, sum, NULL);
     } else {
-      overwrite(c, MT_OP__copy, 2, in, NULL);
+      mt_cinplace(c, MT_OP__copy, 2, in, NULL);
     }
     return;
   }

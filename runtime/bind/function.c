@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/autograd/parts.h"
 #include "runtime/bind/args.h"
 #include "runtime/bind/function.h"
 
@@ -27,7 +28,7 @@ static void push_gradient(lua_State *L, const backward_call *call, int output) {
     mt_tensor **const zeros = mtl_new_tensor(L);
     mt_calc c;
     mt_calc_begin(&c, mtl_context(L));
-    mt_tensor *t = mt_czeros(&c, m->dtype, m->device, m->ndim, m->shape);
+    mt_tensor *t = mt_czeros_of(&c, m);
     if (mt_calc_end(&c, 1, &t) != MT_OK) luaL_error(L, "%s", mt_last_error()->text);
     *zeros = t;
   }

@@ -344,10 +344,8 @@ static int cross_entropy_backward(lua_State *L) {
   const mt_tensor *logits = p.in[0];
   const mt_dtype dtype =
       MT_IS_FLOAT(mt_dtype_of(logits)) ? mt_dtype_of(logits) : c->ctx->default_dtype;
-  const mt_attr one = mt_attr_f(1);
-  mt_tensor *zero = mt_czeros(c, dtype, mt_device_of(logits), 0, NULL);
-  mt_tensor *in[] = {p.in[0], p.in[1], mt_c1a(c, MT_OP_fill, zero, 1, &one)};
-  mt_tensor *dx = mt_ca(c, MT_OP_cross_entropy_backward, 3, in, 0, 0, NULL, NULL);
+  mt_tensor *one = mt_cones(c, dtype, mt_device_of(logits), 0, NULL);
+  mt_tensor *dx = mt_c3(c, MT_OP_cross_entropy_backward, p.in[0], p.in[1], one);
   return end(&p, &dx);
 }
 
