@@ -2,16 +2,13 @@
 
 local mt = require "mytensor"
 local tensors = require "spec.support.tensors"
+local expect = require "spec.support.expect"
 
 local function leaf(values, dtype)
   return mt.tensor(values, { dtype = dtype, requires_grad = true })
 end
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
 describe("backward", function()
   it("fills grad of the leaves", function()

@@ -1,19 +1,11 @@
 -- spec/construct_spec.lua: making tensors, and what cannot be made.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
-local function says(text, f, ...)
-  local err = message(f, ...)
-  if not err:find(text, 1, true) then
-    error(("expected an error with %q, got %q"):format(text, err), 2)
-  end
-end
+local says = expect.says
 
 describe("mt.tensor", function()
   it("takes nested tables", function()

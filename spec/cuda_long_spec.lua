@@ -4,7 +4,7 @@
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
 
-local on_gpu = devices.on_gpu(it, pending)
+local on_gpu = devices.on_gpu(_ENV)
 
 -- The same parameters and gradients on a device: sizes from 0 to some thousands, every
 -- third not aligned to 16 bytes.

@@ -4,10 +4,11 @@
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
 local GB = 1 << 30
 
-local on_gpu, fails = devices.on_gpu(it, pending), devices.fails
+local on_gpu, fails = devices.on_gpu(_ENV), expect.matches
 
 local function collect()
   for _ = 1, 2 do collectgarbage() end

@@ -3,11 +3,12 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local expect = require "spec.support.expect"
 
 local cudnn = mt.backends.cudnn
 
-local fails = devices.fails
-local on_gpu = devices.on_gpu(it, pending, function()
+local fails = expect.matches
+local on_gpu = devices.on_gpu(_ENV, function()
   finally(function()
     cudnn.enabled = true
     mt.set_deterministic(false)

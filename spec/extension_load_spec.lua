@@ -284,12 +284,7 @@ describe("mytensor.h of version 2", function()
     assert.equal(1, old)
   end)
 
-  local function on_gpu(name, fn)
-    it(name, function()
-      if not devices.cuda then return devices.without_cuda(pending) end
-      fn()
-    end)
-  end
+  local on_gpu = devices.on_gpu(_ENV)
 
   on_gpu("knows GPUs", function()
     local x = mt.arange(6, { device = "cuda" }):view(2, 3)
@@ -320,13 +315,9 @@ describe("an extension in CUDA", function()
     return loaded
   end
 
-  local function with_nvcc(name, fn)
-    it(name, function()
-      if not devices.cuda then return devices.without_cuda(pending) end
-      if not mt.extension.nvcc() then pending "no nvcc" end
-      fn()
-    end)
-  end
+  local with_nvcc = devices.on_gpu(_ENV, function()
+    if not mt.extension.nvcc() then pending "no nvcc" end
+  end)
 
   with_nvcc("lends memory of the GPU, and gets it back", function()
     collectgarbage()

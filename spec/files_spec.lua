@@ -1,6 +1,7 @@
 -- spec/files_spec.lua: what the Lua parts read files with: gunzip, JSON, bytes; and the
 -- steps of optimisers.
 
+local expect = require "spec.support.expect"
 local mt = require "mytensor"
 
 local function fails(text, f, ...)
@@ -151,11 +152,7 @@ describe("_from_bytes and _to_bytes", function()
 end)
 
 describe("optimiser steps over lists", function()
-  local function message(f, ...)
-    local ok, err = pcall(f, ...)
-    assert.is_false(ok)
-    return err
-  end
+  local message = expect.message
 
   it("take parameters of several dtypes in one call", function()
     local p = { mt.ones(3), mt.ones({ 2 }, { dtype = "float64" }), mt.ones(0) }

@@ -2,16 +2,13 @@
 
 local mt = require "mytensor"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
 local function leaf(values)
   return mt.tensor(values, { dtype = "float64", requires_grad = true })
 end
 
-local function fails(text, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. text)
-  assert.truthy(tostring(err):find(text, 1, true), tostring(err))
-end
+local fails = expect.says
 
 local function cube()
   return mt.Function("Cube", {

@@ -1,21 +1,11 @@
 -- spec/fuse_shapes_spec.lua: shapes of what fused operators give, and extreme rows.
 
 local mt = require "mytensor"
-local devices = require "spec.support.devices"
+local support = require "spec.support.fused"
 
 for _, device in ipairs { "cpu", "cuda" } do
-  local function on_device(name, fn)
-    it(name .. " on " .. device, function()
-      if device == "cuda" and not devices.cuda then
-        return devices.without_cuda(pending)
-      end
-      fn()
-    end)
-  end
-
-  local function double(shape)
-    return mt.randn(shape, { dtype = "float64" }):to(device)
-  end
+  local on_device = support.on(device, _ENV)
+  local function double(shape) return support.double(device, shape) end
 
   describe("results of reductions and columns", function()
     local formula = "a:sum(-1, true) * c"
@@ -135,7 +125,7 @@ end)
 
 describe("a traced value", function()
   local function message(fn)
-    local ok, err = pcall(mt.fuse, fn)
+    local ok, err = pcall(mt.fuse, fn) -- here, since the message names this file
     assert.is_false(ok)
     return err
   end

@@ -3,20 +3,11 @@
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    if os.getenv "MYTENSOR_GUARD" == "1" then pending "guards: nothing is captured" end
-    fn()
-  end)
-end
+local on_gpu = devices.on_gpu(_ENV, devices.without_guards)
 
-local function fails(text, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. text)
-  assert.truthy(tostring(err):find(text, 1, true), tostring(err))
-end
+local fails = expect.says
 
 local function collect()
   for _ = 1, 2 do collectgarbage() end

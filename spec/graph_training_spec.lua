@@ -5,13 +5,7 @@ local mt = require "mytensor"
 local devices = require "spec.support.devices"
 local nn = mt.nn
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    if os.getenv "MYTENSOR_GUARD" == "1" then pending "guards: nothing is captured" end
-    fn()
-  end)
-end
+local on_gpu = devices.on_gpu(_ENV, devices.without_guards)
 
 local gpu = { device = "cuda" }
 

@@ -1,14 +1,11 @@
 -- spec/index_spec.lua: reading and assigning by index, range, mask and index tensor.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 
 local function matrix() return mt.arange(1, 13):view(3, 4):clone() end
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
 local function ints(t) return mt.tensor(t, { dtype = "int64" }) end
 

@@ -1,12 +1,9 @@
 -- spec/inplace_spec.lua: forms that write into their first argument.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
 describe("copy_", function()
   it("broadcasts and converts, and gives the tensor", function()

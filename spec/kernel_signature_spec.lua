@@ -3,12 +3,9 @@
 
 local mt = require "mytensor"
 local reader = require "mytensor.kernel"
+local expect = require "spec.support.expect"
 
-local function fails(pattern, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. pattern)
-  assert.truthy(tostring(err):find(pattern), tostring(err))
-end
+local fails = expect.matches
 
 -- Each parameter as a word: const float32*, uint8, float32x4*.
 local function signature(source, options)

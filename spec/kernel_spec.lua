@@ -4,20 +4,11 @@ local devices = require "spec.support.devices"
 local idxfile = require "spec.support.idxfile"
 local mt = require "mytensor"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
-local function fails(pattern, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. pattern)
-  assert.truthy(tostring(err):find(pattern), tostring(err))
-  return tostring(err)
-end
+local fails = expect.matches
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    fn()
-  end)
-end
+local on_gpu = devices.on_gpu(_ENV)
 
 local add_source = [[
 __global__ void add(const float *x, const float *y, float *z, int64_t n) {

@@ -2,17 +2,14 @@
 
 local mt = require "mytensor"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
 local function collect()
   collectgarbage()
   collectgarbage()
 end
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
 describe("memory_stats", function()
   it("has the same keys on every device, and counts", function()

@@ -3,11 +3,12 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local expect = require "spec.support.expect"
 local nn = mt.nn
 
 local function count() return devices.cuda and mt.cuda.device_count() or 0 end
 
-local fails = devices.fails
+local fails = expect.matches
 
 --- The losses of ten steps and the parameters after them.
 local function train(device)

@@ -2,20 +2,12 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local expect = require "spec.support.expect"
 local nn = mt.nn
 
-local function on_gpu(name, fn)
-  it(name, function()
-    if not devices.cuda then return devices.without_cuda(pending) end
-    fn()
-  end)
-end
+local on_gpu = devices.on_gpu(_ENV)
 
-local function fails(text, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. text)
-  assert.truthy(tostring(err):find(text, 1, true), tostring(err))
-end
+local fails = expect.says
 
 local limits = { ceilings = { bandwidth = 1e10, flops = 1e11 } }
 

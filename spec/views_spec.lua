@@ -1,21 +1,13 @@
 -- spec/views_spec.lua: views share the storage of what they view, and never copy.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 
 local function matrix() return mt.arange(1, 13):view(3, 4):clone() end
 
-local function message(f, ...)
-  local ok, err = pcall(f, ...)
-  assert.is_false(ok)
-  return tostring(err)
-end
+local message = expect.message
 
-local function says(text, f, ...)
-  local err = message(f, ...)
-  if not err:find(text, 1, true) then
-    error(("expected an error with %q, got %q"):format(text, err), 2)
-  end
-end
+local says = expect.says
 
 -- name, view of a 3 x 4 matrix, shape
 local VIEWS = {

@@ -2,13 +2,10 @@
 
 local mt = require "mytensor"
 local idxfile = require "spec.support.idxfile"
+local expect = require "spec.support.expect"
 local data = mt.data
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 local folder
 setup(function() folder = idxfile.folder() end)

@@ -1,6 +1,7 @@
 -- spec/lua/initialise_spec.lua: how weights start: bounds, means, variances.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local nn = mt.nn
 
 local seed = 20240
@@ -8,11 +9,7 @@ local n = 40000 -- elements of a (200, 200) weight
 
 setup(function() mt.manual_seed(seed) end)
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 local function near(expected, actual, tolerance, what)
   assert.is_true(math.abs(expected - actual) <= tolerance,

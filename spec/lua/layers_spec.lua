@@ -1,13 +1,10 @@
 -- spec/lua/layers_spec.lua: the layers: shapes, values by hand, gradients, messages.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local nn = mt.nn
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 local function near(expected, actual, tolerance)
   assert.is_true(math.abs(expected - actual) <= (tolerance or 1e-6),

@@ -1,6 +1,7 @@
 -- spec/lua/module_spec.lua: nn.Module: registration, traversal, state, hooks, the tree.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local nn = mt.nn
 local class = mt.class
 
@@ -10,11 +11,7 @@ local function names(iterator)
   return list
 end
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 local Net = class("Net", nn.Module)
 function Net:init()

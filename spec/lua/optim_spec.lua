@@ -1,14 +1,11 @@
 -- spec/lua/optim_spec.lua: optimisers against PyTorch's trajectories, and their state.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local nn, optim = mt.nn, mt.optim
 local reference = dofile "spec/reference/optim/steps.lua"
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 local function parameters(dtype)
   local list = {}

@@ -3,12 +3,9 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local expect = require "spec.support.expect"
 
-local function says(text, fn, ...)
-  local ok, err = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected " .. text)
-  assert.truthy(tostring(err):find(text, 1, true), tostring(err))
-end
+local says = expect.says
 
 local function near(want, got, what)
   assert.same(want:shape(), got:shape(), what)
@@ -247,12 +244,7 @@ local function on(device)
   end)
 end
 
-on "cpu"
-if devices.cuda then
-  on "cuda"
-else
-  it("products on cuda", function() devices.without_cuda(pending) end)
-end
+devices.each(_ENV, on)
 
 describe("products", function()
   it("name what is wrong", function()

@@ -2,16 +2,13 @@
 
 local mt = require "mytensor"
 local shell = require "spec.support.shell"
+local expect = require "spec.support.expect"
 
 local path
 before_each(function() path = os.tmpname() end)
 after_each(function() os.remove(path) end)
 
-local function raises(text, fn, ...)
-  local ok, message = pcall(fn, ...)
-  assert.is_false(ok, "no error, expected: " .. text)
-  assert.truthy(tostring(message):find(text, 1, true), message)
-end
+local raises = expect.says
 
 -- A file with this header and these bytes of data.
 local function write(header, data)

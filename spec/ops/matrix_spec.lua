@@ -122,12 +122,7 @@ local function test_op(name, row)
     end
   end
 
-  on_device "cpu"
-  if devices.cuda then
-    on_device "cuda"
-  else
-    it("on cuda", function() devices.without_cuda(pending) end)
-  end
+  devices.each(_ENV, on_device)
 end
 
 teardown(function()

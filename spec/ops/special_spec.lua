@@ -101,9 +101,4 @@ local function on(device)
   end)
 end
 
-on "cpu"
-if devices.cuda then
-  on "cuda"
-else
-  it("on cuda", function() devices.without_cuda(pending) end)
-end
+devices.each(_ENV, on)

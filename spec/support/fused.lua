@@ -48,16 +48,10 @@ function fused.agree(device, operator, plain, xs, tolerance)
   end
 end
 
---- `it` for one device; pending(reason), called within, where it is not there.
-function fused.on(device, it, pending)
-  return function(name, fn)
-    it(name .. " on " .. device, function()
-      if device == "cuda" and not devices.cuda then
-        return devices.without_cuda(pending)
-      end
-      fn()
-    end)
-  end
+--- `it` for one device; env: the _ENV of the spec file.
+function fused.on(device, env)
+  local on = device == "cuda" and devices.on_gpu(env) or env.it
+  return function(name, fn) on(name .. " on " .. device, fn) end
 end
 
 --- Normally distributed float64 on the device.
