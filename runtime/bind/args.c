@@ -36,6 +36,21 @@ bool mtl_get_int(lua_State *L, int index, int64_t *x, mtl_text *e) {
   return mtl_say(e, "integer expected, got %.14g", lua_tonumber(L, index));
 }
 
+/* How many keys a table has; counts up to most. */
+static int count_keys(lua_State *L, int index, int most) {
+  int n = 0;
+  index = lua_absindex(L, index);
+  lua_pushnil(L);
+  while (lua_next(L, index)) {
+    lua_pop(L, 1);
+    if (++n == most) {
+      lua_pop(L, 1);
+      break;
+    }
+  }
+  return n;
+}
+
 bool mtl_get_ints(lua_State *L, int index, int *n, int64_t *x, mtl_text *e) {
   if (lua_type(L, index) == LUA_TNUMBER) {
     *n = 1;
@@ -58,7 +73,7 @@ bool mtl_get_ints(lua_State *L, int index, int *n, int64_t *x, mtl_text *e) {
     lua_pop(L, 1);
     if (!ok) return mtl_say(e, "[%d]: %.300s", i + 1, why.s);
   }
-  if (mtl_count_keys(L, index, *n + 1) == *n) return true;
+  if (count_keys(L, index, *n + 1) == *n) return true;
   return mtl_say(e, "a list of integers has keys that are no positions, or holes");
 }
 
@@ -124,20 +139,6 @@ bool mtl_is_options(lua_State *L, int index) {
   return false;
 }
 
-int mtl_count_keys(lua_State *L, int index, int most) {
-  int n = 0;
-  index = lua_absindex(L, index);
-  lua_pushnil(L);
-  while (lua_next(L, index)) {
-    lua_pop(L, 1);
-    if (++n == most) {
-      lua_pop(L, 1);
-      break;
-    }
-  }
-  return n;
-}
-
 /* ---- checks that raise ---- */
 
 int mtl_check_dim(lua_State *L, int arg, const char *fname, int ndim) {
@@ -147,18 +148,6 @@ int mtl_check_dim(lua_State *L, int arg, const char *fname, int ndim) {
     mtl_argerror(L, arg, fname, "%s", e.s);
   }
   return (int)dim;
-}
-
-int64_t mtl_check_position(lua_State *L, int arg, const char *fname, int64_t size) {
-  mtl_text e;
-  int64_t p;
-  if (!mtl_get_int(L, arg, &p, &e)) mtl_argerror(L, arg, fname, "%s", e.s);
-  if (p >= 1 && p <= size) return p - 1;
-  if (p < 0 && p >= -size) return p + size;
-  mtl_say(&e,
-          "index %" PRId64 " is out of range: 1 .. %" PRId64 " or -%" PRId64 " .. -1",
-          p, size, size);
-  return mtl_argerror(L, arg, fname, "%s", e.s);
 }
 
 int64_t mtl_check_int(lua_State *L, int arg, const char *fname) {

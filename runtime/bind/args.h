@@ -21,9 +21,8 @@ bool mtl_get_int(lua_State *L, int index, int64_t *x, mtl_text *e);
 bool mtl_get_ints(lua_State *L, int index, int *n, int64_t *x, mtl_text *e);
 bool mtl_get_dtype(lua_State *L, int index, mt_dtype *d, mtl_text *e);
 
-/* A dim from 1, negative from the end -> from 0. of: the tensor that it belongs to
-*(only
-** for the message; NULL: none). A 0-dim tensor has dims 1 and -1, as in PyTorch. */
+/* A dim from 1, negative from the end -> from 0. of: the tensor that it belongs to, for
+** the message; NULL: none. A 0-dim tensor has dims 1 and -1, as in PyTorch. */
 bool mtl_dim_from_one(int64_t *dim, int ndim, const mt_view *of, mtl_text *e);
 /* A position from 1, negative from the end, in dim (from 0) of x; end: one behind the
 ** last is allowed, too. */
@@ -35,7 +34,5 @@ void mtl_open_split(lua_State *L);
 
 /* Is the value at index a table with a string key? */
 bool mtl_is_options(lua_State *L, int index);
-/* How many keys a table has; counts up to most. */
-int mtl_count_keys(lua_State *L, int index, int most);
 
 #endif

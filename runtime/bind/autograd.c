@@ -38,9 +38,8 @@ static mt_backward_options check_options(lua_State *L, int arg, const char *fnam
 
 /* ---- calls into Lua ---- */
 
+/* The thread that runs the backward walk which calls into Lua. */
 static _Thread_local lua_State *walking;
-
-lua_State *mtl_walking(void) { return walking; }
 
 mt_status mtl_protected(lua_CFunction fn, void *p) {
   lua_State *const L = walking;

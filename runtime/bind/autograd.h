@@ -19,8 +19,6 @@ mtl_guard *mtl_guard_push(lua_State *L, bool *flag, bool value);
 /* Set it back now. */
 void mtl_guard_end(mtl_guard *g);
 
-/* The thread that runs the backward walk which called a function of the host. */
-lua_State *mtl_walking(void);
 /* Call fn with argument p, from below bind. Its error waits for mtl_raise: MT_ELUA. */
 mt_status mtl_protected(lua_CFunction fn, void *p);
 

@@ -58,8 +58,6 @@ static inline void *mtl_to_kind(lua_State *L, int arg, const void *kind, size_t 
 
 /* A dim from 1, negative from the end -> from 0. */
 int mtl_check_dim(lua_State *L, int arg, const char *fname, int ndim);
-/* Position from 1, negative from the end, in a dim of this size -> from 0. */
-int64_t mtl_check_position(lua_State *L, int arg, const char *fname, int64_t size);
 /* An integer, or a float with an integer's value. */
 int64_t mtl_check_int(lua_State *L, int arg, const char *fname);
 /* Integers arg, arg + 1, ... or one table of them; returns how many stack slots it

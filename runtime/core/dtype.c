@@ -59,7 +59,7 @@ static uint32_t bits_of_float(float f) {
   return bits;
 }
 
-float mt_half_to_float(uint16_t h) {
+static float half_to_float(uint16_t h) {
   const uint32_t sign = (uint32_t)(h & 0x8000u) << 16;
   const uint32_t exponent = (h >> 10) & 31u, fraction = h & 0x3FFu;
   if (exponent == 31) return float_of_bits(sign | 0x7F800000u | fraction << 13);
@@ -70,7 +70,7 @@ float mt_half_to_float(uint16_t h) {
   return float_of_bits(sign | (exponent + 112) << 23 | fraction << 13);
 }
 
-uint16_t mt_float_to_half(float f) {
+static uint16_t float_to_half(float f) {
   const uint32_t bits = bits_of_float(f), magnitude = bits & 0x7FFFFFFFu;
   const uint16_t sign = (uint16_t)(bits >> 16 & 0x8000u);
   if (magnitude > 0x7F800000u) return (uint16_t)(sign | 0x7E00u);  /* NaN */
@@ -83,9 +83,9 @@ uint16_t mt_float_to_half(float f) {
   return (uint16_t)(sign | (magnitude - 0x38000000u + 0xFFFu + odd) >> 13);
 }
 
-float mt_bfloat_to_float(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
+static float bfloat_to_float(uint16_t h) { return float_of_bits((uint32_t)h << 16); }
 
-uint16_t mt_float_to_bfloat(float f) {
+static uint16_t float_to_bfloat(float f) {
   const uint32_t bits = bits_of_float(f);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u) return (uint16_t)(bits >> 16 | 0x40u);
   return (uint16_t)((bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16);
@@ -108,8 +108,8 @@ double mt_load_f64(mt_dtype d, const void *p) {
   switch (d) {
   case MT_F32: return (double)AT(float);
   case MT_F64: return AT(double);
-  case MT_F16: return (double)mt_half_to_float(AT(uint16_t));
-  case MT_BF16: return (double)mt_bfloat_to_float(AT(uint16_t));
+  case MT_F16: return (double)half_to_float(AT(uint16_t));
+  case MT_BF16: return (double)bfloat_to_float(AT(uint16_t));
   default: return (double)mt_load_i64(d, p);
   }
 }
@@ -137,8 +137,8 @@ void mt_store_f64(mt_dtype d, void *p, double x) {
   switch (d) {
   case MT_F32: PUT(float) = (float)x; break;
   case MT_F64: PUT(double) = x; break;
-  case MT_F16: PUT(uint16_t) = mt_float_to_half(to_odd(x)); break;
-  case MT_BF16: PUT(uint16_t) = mt_float_to_bfloat(to_odd(x)); break;
+  case MT_F16: PUT(uint16_t) = float_to_half(to_odd(x)); break;
+  case MT_BF16: PUT(uint16_t) = float_to_bfloat(to_odd(x)); break;
   case MT_I64: PUT(int64_t) = saturate(x, INT64_MIN, INT64_MAX); break;
   case MT_I32: PUT(int32_t) = (int32_t)saturate(x, INT32_MIN, INT32_MAX); break;
   case MT_I16: PUT(int16_t) = (int16_t)saturate(x, INT16_MIN, INT16_MAX); break;

@@ -23,12 +23,8 @@ int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);
 /* PyTorch's type of a op b where neither is a wrapped number. */
 mt_dtype mt_dtype_promote(mt_dtype a, mt_dtype b);
 
-float mt_half_to_float(uint16_t h);
-uint16_t mt_float_to_half(float f); /* round to nearest even */
-float mt_bfloat_to_float(uint16_t h);
-uint16_t mt_float_to_bfloat(float f); /* round to nearest even */
-
-/* One element at p as a double, or as an int64 (saturating, NaN 0), and back. */
+/* One element at p as a double, or as an int64 (saturating, NaN 0), and back: to the
+** nearest, to even between two. */
 double mt_load_f64(mt_dtype d, const void *p);
 int64_t mt_load_i64(mt_dtype d, const void *p);
 void mt_store_f64(mt_dtype d, void *p, double x);

@@ -205,10 +205,6 @@ int mt_profile_node(mt_profile *p, int of) {
   return before;
 }
 
-int mt_profile_scope(const mt_profile *p) {
-  return p->node >= 0 ? p->node : p->current;
-}
-
 const char *mt_profile_scope_name(const mt_profile *p, int of, int *parent) {
   if (of <= 0 || of >= p->nscopes) return NULL;
   *parent = p->scope[of].parent;
@@ -353,7 +349,7 @@ void mt_profile_begin_on(mt_context *ctx, const char *name, bool gradient,
   memset(r, 0, sizeof *r);
   r->name = name;
   r->gradient = gradient || p->node >= 0;
-  r->scope = mt_profile_scope(p);
+  r->scope = p->node >= 0 ? p->node : p->current;
   r->device = device;
   r->device_start = r->device_time = -1;
   range(p, name);

@@ -49,7 +49,6 @@ int mt_profile_leave(mt_profile *p, int to);
 /* A node of a backward walk is visited that was recorded in this scope; -1: the walk has
 ** ended. Gives what was before. */
 int mt_profile_node(mt_profile *p, int scope);
-int mt_profile_scope(const mt_profile *p);
 /* Its name, and in *parent the one around it. */
 const char *mt_profile_scope_name(const mt_profile *p, int scope, int *parent);
 /* For the trace: when scopes were entered and left. */
@@ -70,7 +69,8 @@ typedef struct mt_mark {
 
 /* A name that lives as long as the profile. NULL: none runs. */
 const char *mt_profile_name(mt_context *ctx, const char *name);
-/* name: a constant, or from mt_profile_name. The device is that of the first tensor on a GPU, else the CPU. */
+/* name: a constant, or from mt_profile_name. The device is that of the first tensor on a
+** GPU, else the CPU. */
 void mt_profile_begin(mt_context *ctx, const char *name, bool gradient, int nin,
                       mt_tensor *const *in, int nout, mt_tensor *const *out,
                       mt_mark *mark /* [out] */);
