@@ -259,6 +259,11 @@ describe("no_grad", function()
     co = coroutine.create(function() mt.no_grad(function() error "x" end) end)
     coroutine.resume(co)
     assert.is_true(mt.is_grad_enabled())
+    co = coroutine.create(function() -- where it cannot yield
+      table.sort({ 1, 2 }, function() mt.no_grad(function() error "x" end) end)
+    end)
+    coroutine.resume(co)
+    assert.is_true(mt.is_grad_enabled())
   end)
 
   it("closes what a suspended function left open, wherever that is asked", function()

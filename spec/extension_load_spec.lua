@@ -1,55 +1,15 @@
 -- spec/extension_load_spec.lua: mt.extension: C, C++ and CUDA sources as modules.
 
+local answers = require "spec.support.answers"
 local devices = require "spec.support.devices"
-local idxfile = require "spec.support.idxfile"
 local mt = require "mytensor"
 local shell = require "spec.support.shell"
 
-local function needs(program)
-  if shell.run("command -v " .. program).code ~= 0 then pending("no " .. program) end
-end
+local function needs(program) answers.needs(program, pending) end
+local function folder() return answers.folder(finally) end
 
--- A folder that is gone after the spec.
-local function folder()
-  local path = idxfile.folder()
-  finally(function() idxfile.remove(path) end)
-  return path
-end
-
-local COUNT = [[
-#include "mytensor.h"
-#include "answer.h"
-static int answer(lua_State *L) { lua_pushinteger(L, ANSWER); return 1; }
-MT_EXTENSION_OPEN(L) {
-  static const luaL_Reg functions[] = {{"answer", answer}, {NULL, NULL}};
-  luaL_newlib(L, functions);
-  return 1;
-}
-]]
-
--- Run Lua with a cache of its own; here: the folder of sources.
-local function run(here, code, env)
-  return shell.lua_run(("local mt = require 'mytensor' local here = %q\n%s"):format(
-    here, code), { env = env or ("MYTENSOR_CACHE=" .. here .. "/cache") })
-end
-
-local LOAD = [[
-  local clock = mt._clock()
-  local count = mt.extension.load { name = "count", sources = { here .. "/count.c" } }
-  io.stderr:write(mt._clock() - clock)
-  print(count.answer())
-]]
-
-local function load_count(here, env)
-  local r = run(here, LOAD, env)
-  assert.equal(0, r.code, r.err)
-  return math.tointeger(tonumber(r.out)), tonumber(r.err)
-end
-
-local function modules_in(here)
-  local list = shell.run("find " .. here .. "/cache -name '*.so' | sort").out
-  return select(2, list:gsub("\n", "")), list
-end
+local COUNT, LOAD, load_count, modules_in, run = answers.COUNT, answers.LOAD,
+  answers.load_count, answers.modules_in, answers.run
 
 describe("mt.extension.load", function()
   it("compiles what has changed: sources and headers; else loads in milliseconds",
@@ -115,11 +75,11 @@ describe("mt.extension.load", function()
     has "undefined symbol: none_such"
     has "mt.extension.load: none does not link\n"
     has "no_such_library"
-    has "not today"
+    has "mt.extension.load: luaopen_raises: not today"
     has "/missing.c: No such file or directory"
     has "2.0"
     assert.equal(0, r.code)
-    assert.equal("", shell.run("ls -d " .. here .. "/cache/extensions/*/work").out)
+    assert.equal("", shell.run("ls -d " .. here .. "/cache/extensions/*/work*").out)
   end)
 
   it("checks its options", function()
@@ -140,6 +100,17 @@ describe("mt.extension.load", function()
     fails("sources%[1%]: string expected, got number", { name = "a", sources = { 1 } })
     fails("flags: string or list", { name = "a", sources = { "x.c" }, flags = 1 })
     fails("x.f90: %.c, %.cpp or %.cu expected", { name = "a", sources = { "x.f90" } })
+    fails("sources%[1%] holds a zero byte", { name = "a", sources = { "y\0.c" } })
+    fails("sources%[1%] holds a line break", { name = "a", sources = { "x\ny.c" } })
+    local here = folder()
+    shell.write(here .. "/x.c", "")
+    local x = { here .. "/x.c" }
+    fails("flags%[1%] holds a zero byte", { name = "a", sources = x,
+      flags = "-DA=\0" })
+    fails("flags: list of strings expected, got key O", { name = "a", sources = x,
+      flags = { O = "3" } })
+    fails("%d+ bytes of commands are too many for the shell", { name = "a", sources = x,
+      flags = ("-DA "):rep(40000) })
   end)
 
   it("says which compiler is missing", function()
@@ -160,56 +131,6 @@ describe("mt.extension.load", function()
     end
     r = run(here, LOAD, "CC=/nowhere/cc MYTENSOR_CACHE=" .. here)
     assert.truthy(r.err:find("count.c does not compile", 1, true), r.err)
-  end)
-
-  it("is safe to run in several processes at once", function()
-    needs "cc"
-    local here = folder()
-    shell.write(here .. "/count.c", COUNT)
-    shell.write(here .. "/answer.h", "#define ANSWER 7\n")
-    local one = ("MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
-      shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here = "
-        .. "%q\n%s"):format(here, LOAD)))
-    local r = shell.run(one:rep(4) .. " wait")
-    assert.equal(("7\n"):rep(4), r.out, r.err)
-    assert.equal(1, (modules_in(here)))
-  end)
-
-  it("builds anew what was damaged", function()
-    needs "cc"
-    local here = folder()
-    shell.write(here .. "/count.c", COUNT)
-    shell.write(here .. "/answer.h", "#define ANSWER 5\n")
-    load_count(here)
-    local module = select(2, modules_in(here)):match "[^\n]+"
-    local list = module:match "^(.*)/" .. "/list"
-    local whole, text = shell.read(module), shell.read(list)
-    for _, damage in ipairs {
-      { module, whole:sub(1, #whole // 2) }, { module, "" }, { list, "" },
-      { list, text:sub(1, -3) }, { list, "x\nend\n" },
-    } do
-      shell.write(damage[1], damage[2])
-      assert.equal(5, (load_count(here)))
-    end
-    os.remove(module)
-    assert.equal(5, (load_count(here)))
-  end)
-
-  it("needs no cache, and says what is wrong with the one it was given", function()
-    needs "cc"
-    local here = folder()
-    shell.write(here .. "/count.c", COUNT)
-    shell.write(here .. "/answer.h", "#define ANSWER 3\n")
-    assert.equal(3, (load_count(here, "MYTENSOR_CACHE=off")))
-    local shown = run(here, "print(mt._cache_folder())", "MYTENSOR_CACHE=some/where")
-      .out
-    assert.truthy(shown:find "^/.*/some/where\n$", shown)
-    assert.equal(0, (modules_in(here)))
-    local r = run(here, LOAD, "MYTENSOR_CACHE=/dev/null/cache")
-    assert.equal(1, r.code)
-    assert.truthy(r.err:find("mt.extension.load: the cache cannot be written: "
-      .. "/dev/null: Not a directory (MYTENSOR_CACHE names another folder, or is off)",
-      1, true), r.err)
   end)
 
   it("shows what it does when asked", function()
@@ -402,67 +323,5 @@ describe("the examples of extensions", function()
       { device = "cuda" })
     assert.is_true(add(x, y):equal(x + y))
     assert.equal(0, add(x:narrow(1, 1, 0), y:narrow(1, 1, 0)):numel())
-  end)
-end)
-
-describe("mtlua -l mytensor.extension", function()
-  local function command(line, env)
-    local lua = shell.lua_command()
-    if not shell.is_host then lua = lua .. " -l mytensor" end
-    return shell.run(("%s %s -l mytensor.extension %s"):format(env or "", lua, line))
-  end
-
-  it("builds a module and a Makefile that builds it again", function()
-    needs "cc"
-    local here = folder()
-    local env = "MYTENSOR_CACHE=" .. here .. "/cache"
-    os.execute("mkdir " .. here .. "/count")
-    shell.write(here .. "/count/count.c", COUNT)
-    shell.write(here .. "/count/answer.h", "#define ANSWER 11\n")
-    local r = command("build " .. here .. "/count/", env)
-    assert.equal(0, r.code, r.err)
-    assert.equal(("%s/count/count.so\n%s/count/Makefile\n"):format(here, here), r.out)
-    local function answer()
-      local q = shell.lua_run(("package.cpath = '%s/count/?.so;' .. package.cpath "
-        .. "require 'mytensor' print(require 'count'.answer())"):format(here))
-      return q.out .. q.err
-    end
-    assert.equal("11\n", answer())
-    if shell.run("command -v make").code == 0 then
-      shell.write(here .. "/count/answer.h", "#define ANSWER 12\n")
-      os.remove(here .. "/count/count.so")
-      local path = shell.lua_command():match "^LUA_CPATH=%S+" or ""
-      r = shell.run(("cd %s/count && %s %s make"):format(here, env, path))
-      assert.equal(0, r.code, r.err)
-      assert.equal("12\n", answer())
-    end
-    r = command("build " .. here .. "/count other", env)
-    assert.equal(("%s/count/other.so\n%s/count/Makefile is there already\n"):format(
-      here, here), r.out, r.err)
-  end)
-
-  it("tells where the headers are", function()
-    local here = folder()
-    local r = command("include", "MYTENSOR_CACHE=" .. here)
-    assert.equal(0, r.code, r.err)
-    local path = r.out:match "^(.*)\n$"
-    for _, name in ipairs { "mytensor.h", "lua.h", "lauxlib.h", "luaconf.h" } do
-      assert.is_true(shell.exists(path .. "/" .. name), name)
-    end
-    assert.equal(shell.read "runtime/mytensor.h", shell.read(path .. "/mytensor.h"))
-  end)
-
-  it("says what is wrong", function()
-    local here = folder()
-    local r = command("build " .. here)
-    assert.equal(1, r.code)
-    assert.equal(here .. ": no .c, .cpp or .cu files\n", r.err)
-  end)
-
-  it("is a module like others with any other script", function()
-    local here = folder()
-    shell.write(here .. "/script.lua", "print(type(require 'mytensor.extension'.load))")
-    local r = command(here .. "/script.lua")
-    assert.equal("function\n", r.out, r.err)
   end)
 end)

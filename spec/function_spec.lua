@@ -79,6 +79,35 @@ describe("mt.Function", function()
     assert.same({ 1, 1 }, b.grad:totable())
   end)
 
+  it("leaves recording as it was when forward fails, in a coroutine, too", function()
+    local object = {}
+    for _, fail in ipairs { function() error(object) end, coroutine.yield } do
+      local F = mt.Function { forward = fail, backward = print }
+      assert.is_false((pcall(F, leaf { 1 })))
+      assert.is_true(mt.is_grad_enabled())
+      local co = coroutine.create(function() F(leaf { 1 }) end)
+      local ok, err = coroutine.resume(co)
+      assert.is_false(ok)
+      if fail ~= coroutine.yield then assert.equal(object, err) end
+      assert.is_true(mt.is_grad_enabled())
+    end
+  end)
+
+  it("says that forward has freed what is needed", function()
+    local function backward(_, g) return g end
+    local F = mt.Function("F", { backward = backward, forward = function(ctx, x)
+      mt.scope(function() ctx:save(nil, x * 2) end)
+      return x * 1
+    end })
+    fails("F: what ctx:save got as 2 is a freed tensor", F, leaf { 1 })
+    F = mt.Function("F", { backward = backward, forward = function(_, x, y)
+      local z = x + y
+      y:free()
+      return z
+    end })
+    fails("F: argument 2 was freed", F, leaf { 1 }, leaf { 2 } * 1)
+  end)
+
   it("passes errors of backward on", function()
     local Bad = mt.Function("Bad", {
       forward = function(_, x) return x * 1 end,

@@ -62,11 +62,56 @@ describe("a kernel's signature", function()
     assert.equal(select(2, source:gsub("\n", "")), (select(2, made:gsub("\n", ""))))
   end)
 
+  it("tells a parameter's name from a type", function()
+    assert.equal("float32*, int32, uint32, float16, const int64, float32", signature [[
+      typedef float real;
+      __global__ void f(float *x, int half, unsigned char4, half half2,
+        long long const int8_t, real real4) {}]])
+    assert.equal("float32, int32", signature "__global__ void f(float, int) {}")
+  end)
+
+  it("is not misled by numbers, strings, comments and values", function()
+    assert.equal("int32", signature [==[
+      __device__ int few = 1'000, hex = 0xFF'FF'FF, one = '1';
+      #if 0
+      don't
+      #endif
+      const char *text = R"(a " b)", *other = R"x(__global__ void g(bool no) )" )x";
+      // goes on \
+      __global__ void h(bool no) {}
+      __global__ void f(int n) {}]==])
+    assert.equal("float32, int32", signature
+      "__global__ void f(float x = 1 < 2, int n = 3 > 2) {}")
+  end)
+
+  it("is that of the definition where there is a declaration, too", function()
+    assert.equal("int32", signature
+      "__global__ void f(int); __global__ void f(int n) {}")
+  end)
+
+  it("belongs to one function of extern \"C\" linkage that is not static", function()
+    local made = reader.describe { source = "static\n#ifdef N\n#endif\n"
+      .. "__global__ static void f(int n) {}" }.source
+    assert.equal('extern "C"       \n#ifdef N\n#endif\n'
+      .. "__global__        void f(int n) {}", made)
+  end)
+
+  it("is read in no time, whatever the source", function()
+    local start = os.clock()
+    assert.equal("int32", signature("typedef float " .. (" "):rep(20000) .. "\n a b;\n"
+      .. "__global__ void f(int n) {}"))
+    assert.equal("int32", signature(("// it's (\n1'000 '\n"):rep(20000)
+      .. "__global__ void f(int n) {}"))
+    assert.is_true(os.clock() - start < 2)
+  end)
+
   it("can be told", function()
     assert.equal("const float32*, int32", signature("MAKE_KERNEL(f)", { name = "f",
       signature = "const float *x, int n" }))
     assert.equal("float64*", signature("__global__ void f(scalar_t *x) {}",
       { signature = "double *x" }))
+    assert.equal("int64", signature("MAKE_KERNEL(f) __global__ void g() {}",
+      { name = "f", signature = "int64_t n" }))
   end)
 
   it("that cannot be called is an error", function()
@@ -103,7 +148,9 @@ describe("the options of mt.cuda.kernel", function()
       mt.cuda.kernel, { source = source, grid = "1" })
     fails("options%[1%]: string expected", mt.cuda.kernel, { source = source,
       options = { 1 } })
-    fails("zero byte", mt.cuda.kernel, { source = "\0" })
+    fails("the source holds a zero byte", mt.cuda.kernel, { source = "\0" })
+    fails("options%[1%] holds a zero byte", mt.cuda.kernel, { source = source,
+      options = { "-DA=\0" } })
   end)
 
   it("lead to a GPU", function()

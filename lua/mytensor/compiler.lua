@@ -33,6 +33,21 @@ function compiler.write(path, text)
   return nil, problem or late
 end
 
+function compiler.new_folder()
+  local path = os.tmpname()
+  os.remove(path)
+  local ok, why = mt._make_folder(path)
+  if not ok then error(why, 0) end
+  return path
+end
+
+--- What removes a folder at the end of a block.
+function compiler.removed(path)
+  return setmetatable({}, {
+    __close = function() os.execute("rm -rf " .. quote(path)) end,
+  })
+end
+
 -- ---- programs -----------------------------------------------------------------------
 
 local function which(name)
@@ -84,6 +99,21 @@ function compiler.identity(command)
     local size, time = nil, nil
     if path then size, time = mt._stat(path) end
     if size then parts[#parts + 1] = ("%s %d %d"):format(path, size, time) end
+  end
+  return table.concat(parts, "\n")
+end
+
+--- What a build depends on beside sources, flags and commands: the environment that
+--- compilers read, and the files that are linked.
+function compiler.surroundings(link_flags)
+  local parts = {}
+  for _, name in ipairs { "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH",
+    "LIBRARY_PATH", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS" } do
+    parts[#parts + 1] = ("%s=%s"):format(name, os.getenv(name) or "")
+  end
+  for _, flag in ipairs(link_flags) do
+    local size, time = mt._stat(flag)
+    if size then parts[#parts + 1] = ("%s %d %d"):format(flag, size, time) end
   end
   return table.concat(parts, "\n")
 end
@@ -185,8 +215,9 @@ function compiler.compile_command(job)
     add(words, job.flags)
   end
   if job.with_cuda then add(words, { "-DMT_EXTENSION_CUDA=1" }) end
+  local source = job.source:gsub("^[-@]", "./%0") -- no option, no list of them
   add(words, { "-DMT_EXTENSION_NAME=" .. job.name, "-isystem", job.include, "-MMD",
-    "-MF", job.dependencies, "-c", "-o", job.object, job.source })
+    "-MF", job.dependencies, "-c", "-o", job.object, source })
   return table.concat(words, " ")
 end
 
@@ -231,7 +262,12 @@ function compiler.run(commands, logs)
   local count = #commands
   for i = 1, count do lines[#lines + 1] = ("wait $p%d; r%d=$?"):format(i, i) end
   for i = 1, count do lines[#lines + 1] = ("[ $r%d = 0 ] || exit %d"):format(i, i) end
-  local ok, how, code = os.execute(table.concat(lines, "\n"))
+  local script = table.concat(lines, "\n")
+  if #script > 120000 then -- Linux has 128 KB for one argument
+    error(("%d bytes of commands are too many for the shell: fewer sources or flags")
+      :format(#script), 0)
+  end
+  local ok, how, code = os.execute(script)
   if ok then return true end
   if how == "signal" then error("interrupted!", 0) end
   return commands[code] and code or 1
@@ -248,10 +284,16 @@ end
 function compiler.dependencies(path, source)
   local text = compiler.read(path)
   if not text then return {} end
-  local list, seen = {}, { [source] = true }
+  local list, seen = {}, { [source] = true, ["./" .. source] = true }
   text = text:gsub("\\\r?\n", " "):gsub("^[^\n]-:%s", "")
-  for word in text:gsub("\\ ", "\0"):gmatch "%S+" do
-    word = word:gsub("%z", " "):gsub("%$%$", "$")
+  -- a blank of a name stands behind a \, and each \ before that is doubled
+  text = text:gsub("(\\+)([ \t])", function(slashes, blank)
+    if #slashes % 2 == 0 then return slashes .. blank end
+    return ("\\"):rep(#slashes // 2) .. (blank == " " and "\0" or "\1")
+  end)
+  for word in text:gmatch "%S+" do
+    word = word:gsub("[%z\1]", { ["\0"] = " ", ["\1"] = "\t" }):gsub("\\#", "#")
+      :gsub("%$%$", "$")
     if not seen[word] and not word:find ":$" and not in_toolkit(word) then
       seen[word] = true
       list[#list + 1] = word

@@ -22,6 +22,16 @@ local function list_of(key, value)
       end
       list[i] = word
     end
+    for k in pairs(value) do
+      if not list[k] then
+        error(("%s: list of strings expected, got key %s"):format(key, tostring(k)), 0)
+      end
+    end
+  end
+  for i, word in ipairs(list) do
+    local odd = word:find "%z" and "zero byte"
+      or key == "sources" and word:find "\n" and "line break"
+    if odd then error(("%s[%d] holds a %s"):format(key, i, odd), 0) end
   end
   return list
 end
@@ -76,6 +86,7 @@ local function describe(o)
       b.identity[#b.identity + 1] = compiler.identity(command)
     end
   end
+  b.identity[#b.identity + 1] = compiler.surroundings(b.link_flags)
   b.architecture = b.languages.cu and compiler.architecture(b.cuda_flags) or {}
   return b
 end
@@ -121,7 +132,9 @@ local function build_in(b, folder, include)
     b.link_flags)
   say(b, "%s", link)
   local log = folder .. "/link.log"
-  if compiler.run({ link }, { log }) ~= true then fail(b.name, "does not link", log) end
+  if compiler.run({ link }, { log }) ~= true or not mt._stat(module) then
+    fail(b.name, "does not link", log)
+  end
   say(b, "%s: built in %.1f s", b.name, mt._clock() - start)
   local included, seen = {}, {}
   for i, path in ipairs(dependencies) do
@@ -131,21 +144,6 @@ local function build_in(b, folder, include)
     end
   end
   return module, included
-end
-
-local function new_folder()
-  local path = os.tmpname()
-  os.remove(path)
-  local ok, why = mt._make_folder(path)
-  if not ok then error(why, 0) end
-  return path
-end
-
-local function remove_folder(path) os.execute("rm -rf " .. compiler.quote(path)) end
-
--- What removes a folder at the end of a block.
-local function removed(path)
-  return setmetatable({}, { __close = function() remove_folder(path) end })
 end
 
 -- ---- the cache ----------------------------------------------------------------------
@@ -185,11 +183,13 @@ local function cannot_write(why)
 end
 
 local function build_into(b, folder, include)
-  local work = folder .. "/work"
-  remove_folder(work) -- of a process that was killed
+  -- a process that was killed leaves its own, where its compilers may still write
+  os.execute("rm -rf " .. compiler.quote(folder) .. "/work-*")
+  local work = ("%s/work-%s"):format(folder,
+    mt._hash(tostring {}, tostring(mt._clock())))
   local ok, why = mt._make_folder(work)
   if not ok then cannot_write(why) end
-  local _ <close> = removed(work)
+  local _ <close> = compiler.removed(work)
   local module, included = build_in(b, work, include)
   local hashes = hash_files(included)
   local name = ("%s-%s.so"):format(b.name, mt._hash(table.unpack(hashes)))
@@ -203,56 +203,90 @@ local function build_into(b, folder, include)
   return path
 end
 
--- The module's file in the cache, built if it is not there.
+-- The module's file in the cache, built if it is not there; its folder; was it built?
 local function cached(b, cache)
   local folder = ("%s/extensions/%s-%s"):format(cache, b.name, key_of(b))
   local path = find_module(folder)
-  if path then return path end
+  if path then return path, folder end
   local ok, why = mt._make_folder(folder)
   if not ok then cannot_write(why) end
   local lock <close>, problem = mt._lock(folder .. "/lock")
   if not lock then cannot_write(problem) end
   path = find_module(folder) -- another process has built it meanwhile
-  if path then return path end
+  if path then return path, folder end
   local include
   include, why = compiler.write_headers(cache)
   if not include then cannot_write(why) end
-  return build_into(b, folder, include)
+  return build_into(b, folder, include), folder, true
 end
 
 -- ---- loading ------------------------------------------------------------------------
 
 local modules = {} -- by file: what luaopen_<name> has returned
 
-local function open_module(path, name)
-  if modules[path] then return modules[path].value end
+-- The function luaopen_<name> of a file; nil, why, and whether the file is no module.
+local function find_open(path, name)
   if not package.loadlib then error("package.loadlib is not there", 0) end
   local open, why, where = package.loadlib(path, "luaopen_" .. name)
-  if not open then
-    if where == "init" then
-      why = ("no source defines luaopen_%s: MT_EXTENSION_OPEN(L) {...}, or int "
-        .. "luaopen_%s(lua_State *L)"):format(name, name)
-    end
-    error(("%s: %s"):format(name, why), 0)
+  if not open and where == "init" then
+    why = ("no source defines luaopen_%s: MT_EXTENSION_OPEN(L) {...}, or int "
+      .. "luaopen_%s(lua_State *L)"):format(name, name)
   end
-  local value = open(name, path)
+  return open, why, where == "open"
+end
+
+local function call_open(open, name, path)
+  local ok, value = pcall(open, name, path)
+  if ok then return value end
+  if type(value) ~= "string" then error(value, 0) end
+  error(("luaopen_%s: %s"):format(name, (value:gsub("^mytensor%.%a+:%d+: ", ""))), 0)
+end
+
+local function load_cached(b, cache)
+  local path, folder, new = cached(b, cache)
+  if modules[path] then return modules[path].value end
+  local open, why, broken = find_open(path, b.name)
+  if broken then os.remove(folder .. "/list") end
+  if broken and not new then -- damaged on disk
+    path = cached(b, cache)
+    open, why, broken = find_open(path, b.name)
+    if broken then os.remove(folder .. "/list") end
+  end
+  if not open then error(("%s: %s"):format(b.name, why), 0) end
+  local value = call_open(open, b.name, path)
   modules[path] = { value = value }
+  return value
+end
+
+local function load_uncached(b)
+  local key = key_of(b)
+  local known = modules[key]
+  if known and table.concat(hash_files(known.files)) == known.hashes then
+    return known.value
+  end
+  local folder = compiler.new_folder()
+  local _ <close> = compiler.removed(folder)
+  local include, why = compiler.write_headers(folder)
+  if not include then error(why, 0) end
+  local path, included = build_in(b, folder, include)
+  local files = {}
+  for _, file in ipairs(included) do -- but mytensor's own, which are gone then
+    if file:sub(1, #folder) ~= folder then files[#files + 1] = file end
+  end
+  local hashes = table.concat(hash_files(files))
+  local open
+  open, why = find_open(path, b.name)
+  if not open then error(("%s: %s"):format(b.name, why), 0) end
+  local value = call_open(open, b.name, path)
+  modules[key] = { value = value, files = files, hashes = hashes }
   return value
 end
 
 local function load_module(o)
   local b = describe(o)
   local cache = mt._cache_folder()
-  if cache then return open_module(cached(b, cache), b.name) end
-  local key = key_of(b)
-  if modules[key] then return modules[key].value end
-  local folder = new_folder()
-  local _ <close> = removed(folder)
-  local include, why = compiler.write_headers(folder)
-  if not include then error(why, 0) end
-  local value = open_module(build_in(b, folder, include), b.name)
-  modules[key] = { value = value }
-  return value
+  if cache then return load_cached(b, cache) end
+  return load_uncached(b)
 end
 
 -- What f(...) gives, its errors as those of a function of mt.extension, with the line
@@ -288,8 +322,8 @@ function extension.build(options)
   local path = call("build", function(o)
     local b = describe(o)
     local output = b.output or b.name .. ".so"
-    local folder = new_folder()
-    local _ <close> = removed(folder)
+    local folder = compiler.new_folder()
+    local _ <close> = compiler.removed(folder)
     local include, why = compiler.write_headers(folder)
     if not include then error(why, 0) end
     local text = assert(compiler.read((build_in(b, folder, include))))
@@ -382,6 +416,15 @@ local function makefile(b)
       or "", cpp and "$(CXX)" or "$(CC)")
 end
 
+-- A source whose name means something to make; nil: there is none.
+local function odd_name(sources)
+  for _, path in ipairs(sources) do
+    local name = path:match "[^/]*$"
+    if name:find "[^%w_.+,@\x80-\xff-]" then return name end
+  end
+  return nil
+end
+
 -- The sources of a folder, and the name that one of them gives its luaopen_.
 local function scan(folder)
   local list, name = {}, nil
@@ -401,7 +444,7 @@ end
 local COMMANDS = {}
 
 function COMMANDS.build(folder, name)
-  folder = folder and folder:gsub("(.)/+$", "%1") or "."
+  folder = folder and folder:gsub("(.)/+$", "%1"):gsub("^%-", "./-") or "."
   local sources, found = scan(folder)
   if #sources == 0 then error(folder .. ": no .c, .cpp or .cu files", 0) end
   if not name and not found then
@@ -414,6 +457,8 @@ function COMMANDS.build(folder, name)
   local path = folder .. "/Makefile"
   if mt._stat(path) then
     print(path .. " is there already")
+  elseif odd_name(sources) then
+    print(("no Makefile: make cannot take the name '%s'"):format(odd_name(sources)))
   else
     local ok, why = compiler.write(path, makefile(describe(options)))
     if not ok then error(why, 0) end
@@ -439,7 +484,9 @@ end
 local command = wanted_command()
 if command then
   local ok, why = pcall(command, table.unpack(arg))
-  if not ok then io.stderr:write(tostring(why), "\n") end
+  if not ok then
+    io.stderr:write((tostring(why):gsub("^mytensor%.extension:%d+: ", "")), "\n")
+  end
   os.exit(ok, true)
 end
 

@@ -7,6 +7,34 @@ local mt = require "mytensor"
 
 local function blank(text) return (text:gsub("[^\n]", " ")) end
 
+-- The last character of the string or character constant that begins with the quote at
+-- from: it ends with its line at the latest.
+local function end_of_quoted(source, from)
+  local delimiter = source:sub(from - 1, from):find 'R"'
+    and source:match('^"([^%s()\\]*)%(', from)
+  if delimiter then -- a raw string, maybe of several lines
+    return select(2, source:find(")" .. delimiter .. '"', from, true)) or #source
+  end
+  local quote, to = source:sub(from, from), from + 1
+  while true do
+    to = source:find('["\'\\\n]', to) or #source + 1
+    local c = source:sub(to, to)
+    if c == quote then return to end
+    if c == "" or c == "\n" then return to - 1 end
+    to = to + (c == "\\" and 2 or 1)
+  end
+end
+
+-- The last character of the comment of one line that begins at from; a line that ends
+-- in \ goes on.
+local function end_of_line_comment(source, from)
+  local to = from
+  repeat
+    to = source:find("\n", to + 1, true) or #source + 1
+  until to > #source or not source:sub(from, to - 1):find "\\\r?$"
+  return to - 1
+end
+
 -- The source with blanks for comments, strings and characters: all else stays where it
 -- is.
 local function without_comments(source)
@@ -15,28 +43,26 @@ local function without_comments(source)
     local from = source:find("[/\"']", at)
     if not from then break end
     out[#out + 1] = source:sub(at, from - 1)
-    local two = source:sub(from, from + 1)
-    local to
+    local two, to = source:sub(from, from + 1), nil
     if two == "//" then
-      to = (source:find("\n", from, true) or #source + 1) - 1
+      to = end_of_line_comment(source, from)
     elseif two == "/*" then
       to = select(2, source:find("*/", from + 2, true)) or #source
-    elseif source:sub(from, from) ~= "/" then
-      local quote = source:sub(from, from)
-      to = from + 1
-      while to <= #source and source:sub(to, to) ~= quote do
-        to = to + (source:sub(to, to) == "\\" and 2 or 1)
-      end
-    else
-      out[#out + 1] = "/"
-      at = from + 1
-      goto continue
+    elseif source:sub(from, from) ~= "/"
+      and not (two:find "^'%w"
+        and source:sub(math.max(1, from - 64), from - 1):find "%f[%w_'.]%d[%w_'.]*$")
+    then
+      to = end_of_quoted(source, from)
     end
-    -- extern "C" keeps its C
-    out[#out + 1] = source:sub(from, to) == '"C"' and '"C"'
-      or blank(source:sub(from, to))
+    if not to then -- a division, or the ' between digits
+      out[#out + 1] = source:sub(from, from)
+      to = from
+    elseif source:sub(from, to) == '"C"' then
+      out[#out + 1] = '"C"' -- of extern "C"
+    else
+      out[#out + 1] = blank(source:sub(from, to))
+    end
     at = to + 1
-    ::continue::
   end
   out[#out + 1] = source:sub(at)
   return table.concat(out)
@@ -56,29 +82,30 @@ end
 local ATTRIBUTES = { __launch_bounds__ = true, __cluster_dims__ = true,
   __maxnreg__ = true, __block_size__ = true, __attribute__ = true }
 
--- The kernels of a source without comments: list of {name=, parameters=, at=}, at where
--- the declaration begins.
+-- The kernels of a source without comments: list of {name=, parameters=, prefix=, at=,
+-- list_at=}, at and list_at where the declaration and the list of parameters begin,
+-- prefix what stands before __global__.
 local function find_kernels(text)
   local list, at = {}, 1
   while true do
     local from, to = text:find("%f[%w_]__global__%f[^%w_]", at)
     if not from then return list end
     at = to + 1
-    local name, parameters
+    local name, parameters, list_at
     repeat
       local word, next_at = text:match("^%s*([%a_][%w_]*)()", at)
       if not word then break end
       local list_text, after = text:match("^%s*(%b())()", next_at)
       at = list_text and after or next_at
       if list_text and not ATTRIBUTES[word] then
-        name, parameters = word, list_text:sub(2, -2)
+        name, parameters, list_at = word, list_text:sub(2, -2), next_at
       end
     until name
     if name then
       local before = text:sub(1, from - 1):match "^.*[;{}]()" or 1
       before = text:match("^%s*()", before)
       list[#list + 1] = { name = name, parameters = parameters, at = before,
-        prefix = text:sub(before, from - 1) }
+        list_at = list_at, prefix = text:sub(before, from - 1) }
     end
   end
 end
@@ -106,6 +133,11 @@ end
 local SILENT = { __restrict__ = true, __restrict = true, restrict = true,
   volatile = true, __grid_constant__ = true, struct = true, signed = true }
 
+-- Words that are no parameter's name.
+local KEYWORDS = { unsigned = true, signed = true, float = true, double = true,
+  bool = true, void = true, const = true, char = true, short = true, int = true,
+  long = true }
+
 -- The type of a list of words: char, short, int, long and their signs, or one name.
 local function type_of_words(words)
   local unsigned, base, longs, name = false, nil, 0, nil
@@ -132,6 +164,7 @@ end
 -- What typedef, using, #define and -D call by a name of their own.
 local function find_aliases(text, options)
   local aliases = {}
+  text = text:gsub("[ \t\r]+", " "):gsub("%s*\n%s*", "\n") -- long blanks cost n^2
   for old, new in text:gmatch "%f[%w_]typedef%s+([%w_][%w_%s]-)%s+([%a_][%w_]*)%s*;" do
     aliases[new] = old
   end
@@ -149,15 +182,34 @@ local function find_aliases(text, options)
   return aliases
 end
 
--- The words of a declaration, with aliases replaced.
-local function add_words(words, text, aliases, depth)
-  for word in text:gmatch "[%w_]+" do
-    if aliases[word] and depth < 8 and not NAMED[word] then
-      add_words(words, aliases[word], aliases, depth + 1)
-    else
-      words[#words + 1] = word
-    end
+-- The words that a word stands for, by typedef and the like.
+local function expand(words, word, aliases, depth)
+  if not aliases[word] or depth > 8 or NAMED[word] then
+    words[#words + 1] = word
+    return
   end
+  for inner in aliases[word]:gmatch "[%w_]+" do
+    expand(words, inner, aliases, depth + 1)
+  end
+end
+
+local function is_qualifier(word) return word == "const" or SILENT[word] ~= nil end
+
+-- The words of a declaration's type, with aliases replaced: a name that follows a type
+-- is the parameter's own, be it called half.
+local function words_of_type(text, aliases)
+  local words, typed = {}, false
+  for word in text:gmatch "[%w_]+" do
+    local from, own = #words + 1, typed and not KEYWORDS[word]
+    expand(words, word, aliases, 1)
+    local qualifies = true
+    for i = from, #words do qualifies = qualifies and is_qualifier(words[i]) end
+    if own and not qualifies then
+      for i = #words, from, -1 do words[i] = nil end
+    end
+    typed = typed or word == "signed" or not qualifies
+  end
+  return words
 end
 
 -- One parameter: {type=, pointer=, constant=, unsigned=, width=, text=}; or nil, its
@@ -173,15 +225,8 @@ local function read_parameter(declaration, aliases)
   if select(2, stars:gsub("%*", "")) > 1 then
     return nil, text, "pointers to pointers cannot be passed"
   end
-  local words, kept, constant = {}, {}, false
-  add_words(words, before, aliases, 0)
-  if not pointer and #words > 1 then
-    local last = plain:match "([%a_][%w_]*)%s*$"
-    if words[#words] == last and not INTEGERS[last] and not NAMED[last] then
-      words[#words] = nil -- the parameter's own name
-    end
-  end
-  for _, word in ipairs(words) do
+  local kept, constant = {}, false
+  for _, word in ipairs(words_of_type(before, aliases)) do
     if word == "const" then
       constant = true
     elseif not SILENT[word] then
@@ -201,11 +246,14 @@ local function read_parameter(declaration, aliases)
     unsigned = found.unsigned or false, width = found.width or 1, text = text }
 end
 
--- The parts between commas that stand outside of brackets.
+-- The parts between commas that stand outside of brackets; < and > are brackets but in
+-- the value behind a =.
 local function split(text)
   local list, depth, from = {}, 0, 1
   for at, c in text:gmatch "()([%(%)<>%[%],])" do
-    if c == "," then
+    local compares = c:find "[<>]" and text:sub(from, at):find("=", 1, true)
+    if compares then -- luacheck: ignore
+    elseif c == "," then
       if depth == 0 then
         list[#list + 1] = text:sub(from, at - 1)
         from = at + 1
@@ -272,6 +320,8 @@ local function check_options(o)
     if type(option) ~= "string" then
       error(("mt.cuda.kernel: options[%d]: string expected, got %s"):format(i,
         type(option)), 0)
+    elseif option:find "\0" then
+      error(("mt.cuda.kernel: options[%d] holds a zero byte"):format(i), 0)
     end
     options[i] = option
   end
@@ -287,7 +337,9 @@ end
 
 local function choose(kernels, name)
   if not name then
-    if #kernels == 1 then return kernels[1] end
+    local last, same = kernels[#kernels], true
+    for _, k in ipairs(kernels) do same = same and k.name == last.name end
+    if last and same then return last end -- declared before, maybe
     error("mt.cuda.kernel: name = ... must say which kernel of the source is meant; "
       .. names_of(kernels), 0)
   end
@@ -310,9 +362,9 @@ local function with_plain_names(source, kernels, name)
           .. "types that you need, which calls it as a __device__ function")
           :format(name), 0)
       end
-      local prefix = k.prefix:gsub("%f[%w_]static%f[^%w_]", blank)
-      source = source:sub(1, k.at - 1) .. 'extern "C" ' .. prefix
-        .. source:sub(k.at + #prefix)
+      local head = source:sub(k.at, k.list_at - 1):gsub("%f[%w_]static%f[^%w_]", blank)
+      source = source:sub(1, k.at - 1) .. 'extern "C" ' .. head
+        .. source:sub(k.list_at)
     end
   end
   return source
@@ -324,11 +376,10 @@ local function describe(o)
   local options = check_options(o)
   local text = without_comments(o.source)
   local kernels = find_kernels(without_directives(text))
-  local k
-  if o.signature and o.name and #kernels == 0 then
-    k = { name = o.name }
-  else
-    k = choose(kernels, o.name)
+  local ok, k = pcall(choose, kernels, o.name)
+  if not ok then
+    if not (o.signature and o.name) then error(k, 0) end
+    k = { name = o.name } -- a macro makes it
   end
   local params = read_signature(k.name, o.signature or without_comments(k.parameters),
     find_aliases(text, options))

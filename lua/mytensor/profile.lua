@@ -199,8 +199,11 @@ local function rate_text(row)
   return ("%.1f GB/s"):format(row.bytes / row.device_time * 1e-9)
 end
 
+-- In characters; in bytes where text is no UTF-8.
+local function length(text) return utf8.len(text) or #text end
+
 local function pad(text, width, left)
-  local gap = (" "):rep(width - utf8.len(text))
+  local gap = (" "):rep(width - length(text))
   return left and text .. gap or gap .. text
 end
 
@@ -208,7 +211,7 @@ local function layout(lines)
   local widths, out = {}, {}
   for _, line in ipairs(lines) do
     for i, cell in ipairs(line) do
-      widths[i] = math.max(widths[i] or 0, utf8.len(cell))
+      widths[i] = math.max(widths[i] or 0, length(cell))
     end
   end
   for _, line in ipairs(lines) do
@@ -233,7 +236,8 @@ function Report:text(by)
   } }
   for _, row in ipairs(rows) do
     lines[#lines + 1] = {
-      row.name, row.device, ("%d"):format(row.calls), ("%.1f"):format(row.host * 1e6),
+      (row.name:gsub("%c", "?")), row.device, ("%d"):format(row.calls),
+      ("%.1f"):format(row.host * 1e6),
       row.timed > 0 and ("%.1f"):format(row.device_time * 1e6) or "-",
       total > 0 and ("%.1f"):format(100 * row.device_time / total) or "-",
       size_text(row.bytes), size_text(row.allocated), rate_text(row),
@@ -254,6 +258,7 @@ function Report:__tostring() return self:text() end
 
 local escapes = { ['"'] = '\\"', ["\\"] = "\\\\" }
 local function quoted(text)
+  if not utf8.len(text) then text = text:gsub("[\x80-\xff]", "?") end
   return '"' .. text:gsub('["\\]', escapes):gsub("%c", function(c)
     return ("\\u%04x"):format(c:byte())
   end) .. '"'

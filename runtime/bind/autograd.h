@@ -16,8 +16,9 @@ typedef struct mtl_guard {
 
 /* Set the flag, and push a to-be-closed value that sets it back, also after an error. */
 mtl_guard *mtl_guard_push(lua_State *L, bool *flag, bool value);
-/* Set it back now. */
-void mtl_guard_end(mtl_guard *g);
+/* lua_call with all results, and set it back. An error that ends a coroutine closes
+** nothing: there the call is protected, and the error goes on from here. */
+void mtl_guard_call(lua_State *L, mtl_guard *g, int nargs);
 
 /* Call fn with argument p, from below bind. Its error waits for mtl_raise: MT_ELUA. */
 mt_status mtl_protected(lua_CFunction fn, void *p);

@@ -200,6 +200,8 @@ static void check_changes(lua_State *L, int context, const uint32_t *version, in
                           int first, int nresults, const char *name) {
   for (int i = 0; i < nargs; i++) {
     mt_tensor *const t = mtl_to_tensor(L, 2 + i);
+    if (!t && mtl_is_tensor(L, 2 + i))
+      luaL_error(L, "%s: argument %d was freed", name, i + 1);
     if (!t) continue;
     const bool marked = mtl_is_given(L, context, &mtl_dirty_key, t);
     if (!marked && t->storage->version != version[i] && mt_requires_grad(t)) {
@@ -239,7 +241,9 @@ static mt_status save_all(lua_State *L, int given, function *f, int nout,
   for (int i = 0; i < f->nsaved; i++) {
     lua_rawgeti(L, given, i + 1);
     mt_tensor *const t = mtl_to_tensor(L, -1);
+    const char *const wrong = t || lua_isnil(L, -1) ? NULL : mtl_typename(L, -1);
     lua_pop(L, 1);
+    if (wrong) return mt_fail(MT_EARG, "what ctx:save got as %d is a %s", i + 1, wrong);
     if (!t) continue;
     int own = -1;
     for (int k = 0; k < nout; k++) { /* an input that is returned stays an input */
@@ -301,12 +305,12 @@ static void record_call(lua_State *L, mt_context *ctx, int nargs, int context,
     }
     if (status == MT_OK) status = save_all(L, given, f, nout, result);
   }
-  if (status != MT_OK) mtl_raise(L, name);
   const char *const keys[] = {&mtl_given_key, &mtl_dirty_key, &mtl_plain_key};
-  for (int i = 0; i < 3; i++) {
+  for (int i = 0; i < 3; i++) { /* kept, a result in them would keep its own node */
     lua_pushnil(L);
     lua_rawsetp(L, context, keys[i]);
   }
+  if (status != MT_OK) mtl_raise(L, name);
 }
 
 /* Push the versions of the arguments' storages. */
@@ -350,8 +354,7 @@ static int function_call(lua_State *L) {
   lua_pushvalue(L, context);
   for (int i = 0; i < nargs; i++) lua_pushvalue(L, 2 + i);
   ctx->grad_enabled = false;
-  lua_call(L, 1 + nargs, LUA_MULTRET);
-  mtl_guard_end(guard);
+  mtl_guard_call(L, guard, 1 + nargs);
   const int nresults = lua_gettop(L) - below;
   if (recording) record_call(L, ctx, nargs, context, nresults);
   lua_settop(L, below + nresults);

@@ -12,7 +12,7 @@ static const char guard_key = 0; /* the registry's key of the guards' metatable 
 
 /* ---- guards ---- */
 
-void mtl_guard_end(mtl_guard *g) {
+static void end_guard(mtl_guard *g) {
   if (g->inside) *g->flag = g->outer;
   g->inside = false;
 }
@@ -22,7 +22,7 @@ static int guard_close(lua_State *L) {
   mtl_guard *const g = mtl_to_kind(L, 1, &guard_key, sizeof *g);
   if (!g) return 0;                               /* called by hand */
   lua_State *const co = g->inside ? NULL : g->co; /* one that runs cannot be reset */
-  mtl_guard_end(g);
+  end_guard(g);
   if (!co) return 0;
   g->co = NULL;
   lua_resetthread(co); /* runs its own to-be-closed variables */
@@ -38,6 +38,17 @@ mtl_guard *mtl_guard_push(lua_State *L, bool *flag, bool value) {
   g->inside = true;
   *flag = value;
   return g;
+}
+
+void mtl_guard_call(lua_State *L, mtl_guard *g, int nargs) {
+  if (mtl_state_of(L)->main == L) {
+    lua_call(L, nargs, LUA_MULTRET);
+    end_guard(g);
+    return;
+  }
+  const int status = lua_pcall(L, nargs, LUA_MULTRET, 0);
+  end_guard(g);
+  if (status != LUA_OK) lua_error(L);
 }
 
 /* ---- running a function ---- */
@@ -70,7 +81,7 @@ static int resume(lua_State *L, int guard, bool value) {
   *g->flag = value;
   const int status = lua_resume(co, L, start ? n - 1 : n, &results);
   const bool inner = *g->flag;
-  mtl_guard_end(g);
+  end_guard(g);
   if (status != LUA_OK && status != LUA_YIELD) {
     g->co = NULL;
     lua_resetthread(co); /* closes its variables; the error stays on top */
@@ -101,10 +112,10 @@ static int run_with(lua_State *L, bool *flag, bool value) {
   }
   for (int i = 1; i <= n; i++) lua_pushvalue(L, i);
   if (yieldable) {
-    mtl_guard_end(g);
+    end_guard(g);
     return resume(L, guard, value);
   }
-  lua_call(L, n - 1, LUA_MULTRET);
+  mtl_guard_call(L, g, n - 1);
   return lua_gettop(L) - guard;
 }
 
