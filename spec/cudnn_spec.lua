@@ -184,6 +184,68 @@ describe("a convolution on the GPU", function()
   end)
 end)
 
+describe("a convolution with relu on the GPU", function()
+  for _, shape in ipairs(SHAPES) do
+    for _, kind in ipairs(KINDS) do
+      on_gpu(("%s, %s, %s"):format(shape[1], kind[1], kind.precision), function()
+        mt.manual_seed(2)
+        local dtype = kind[1]
+        local x, w = mt.randn(shape.x):to(dtype), (mt.randn(shape.w) * 0.1):to(dtype)
+        local b = mt.randn(shape.w[1]):to(dtype)
+        local plain, opts = shape.opts or {}, { activation = "relu" }
+        for k, v in pairs(plain) do opts[k] = v end
+        local function reference(bias)
+          return mt.conv2d(x:to("float64"), w:to("float64"),
+                           bias and bias:to("float64"), plain):relu()
+        end
+        local want, bare = reference(b), reference()
+        x, w, b = x:to("cuda"), w:to("cuda"), b:to("cuda")
+        local nans = b:clone()
+        nans[1] = 0 / 0
+        mt.set_matmul_precision(kind.precision)
+        for _, way in ipairs { { true, false }, { false, false }, { false, true } } do
+          cudnn.enabled = way[1]
+          mt.set_deterministic(way[2])
+          for _, last in ipairs { false, true } do
+            local fx, fw = x, w
+            if last then fx, fw = channels_last(x), channels_last(w) end
+            local what = ("cudnn %s, channels last %s"):format(way[1], last)
+            compare({ y = mt.conv2d(fx, fw, b, opts) }, { y = want }, kind.error, what)
+            local y = mt.conv2d(fx, fw, nil, opts)
+            compare({ y = y }, { y = bare }, kind.error, what)
+            y = mt.conv2d(fx, fw, nans, opts)
+            assert.is_true(y:select(2, 1):isnan():all():item(), what)
+            assert.equal(y:select(2, 1):numel(), y:isnan():sum():item(), what)
+          end
+        end
+      end)
+    end
+  end
+
+  on_gpu("takes a bias that begins anywhere", function()
+    local x, w = mt.randn(8, 16, 28, 28, { device = "cuda" }),
+      mt.randn(32, 16, 3, 3, { device = "cuda" })
+    local b = mt.randn(40, { device = "cuda" }):narrow(1, 2, 32)
+    local want = mt.conv2d(x:cpu():double(), w:cpu():double(), b:cpu():double()):relu()
+    compare({ y = mt.conv2d(x, w, b, { activation = "relu" }) }, { y = want }, 1e-5, "")
+  end)
+end)
+
+describe("max pooling with relu on the GPU", function()
+  on_gpu("equals the relu before it", function()
+    for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+      local x = mt.randn(5, 3, 24, 23, { device = "cuda" }):to(dtype):requires_grad_()
+      local y, mask = mt.max_pool2d(x, 2, { activation = "relu" })
+      local z = mt.max_pool2d(x:relu(), 2)
+      assert.is_true(y:equal(z) and mask:eq(0):equal(y:eq(0)))
+      local dy = mt.randn(y:shape()):to(dtype):to "cuda"
+      local g = mt.grad({ y }, { x }, { grad_outputs = { dy } })[1]
+      local h = mt.grad({ z }, { x }, { grad_outputs = { dy } })[1]
+      assert.is_true(g:equal(h))
+    end
+  end)
+end)
+
 describe("max pooling backward on the GPU", function()
   local function check(shape, kernel, opts)
     local x = mt.randn(shape)

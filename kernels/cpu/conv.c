@@ -66,6 +66,7 @@ static void forward_task(const mt_unrolled *v, int64_t task, char *own) {
   char *y = v->call->out[0]->data + image * v->k * v->positions * v->size;
   const mt_bias bias = {v->bias ? (const char *)v->bias + g * v->k * v->word : NULL, 1,
                         0};
+  const bool relu = v->call->attr[4].i[0] == MT_RELU;
   for (int64_t j = split * share; j < end; j += v->columns) {
     const int64_t columns = mt_min(end - j, v->columns);
     int64_t p = 0;
@@ -73,11 +74,12 @@ static void forward_task(const mt_unrolled *v, int64_t task, char *own) {
     do { /* once, too, if there are no channels */
       const int64_t kc = mt_min(v->depth - p, MT_GEMM_KC);
       v->isa->pack_windows(kc, columns, x, v->koff + p, r.joff, r.block);
-      mt_unrolled_block(
-          v, v->k, columns, mt_unrolled_words(v, kc),
-          v->weight + g * v->weight_bytes + mt_unrolled_words(v, p) * high * v->word,
-          r.block, v->half ? r.product : y + j * v->size,
-          v->half ? v->columns : v->positions, p ? (mt_bias){0} : bias, p > 0);
+      mt_unrolled_block(v, v->k, columns, mt_unrolled_words(v, kc),
+                        v->weight + g * v->weight_bytes +
+                            mt_unrolled_words(v, p) * high * v->word,
+                        r.block, v->half ? r.product : y + j * v->size,
+                        v->half ? v->columns : v->positions, p ? (mt_bias){0} : bias,
+                        p > 0, relu && p + kc >= v->depth);
       p += kc;
     } while (p < v->depth);
     for (int64_t k = 0; v->half && k < v->k; k++)
@@ -167,7 +169,7 @@ static void input_task(const mt_unrolled *v, int64_t task, char *own) {
       mt_unrolled_block(v, v->depth, columns, mt_unrolled_words(v, kc),
                         v->weight + g * v->weight_bytes +
                             mt_unrolled_words(v, p) * high * v->word,
-                        r.block, r.product, v->columns, (mt_bias){0}, p > 0);
+                        r.block, r.product, v->columns, (mt_bias){0}, p > 0, 0);
     }
     mt_unrolled_positions(v, j, columns, r.joff);
     v->isa->add_windows(v->depth, columns, r.product, v->columns, image, v->koff,

@@ -62,7 +62,8 @@ bool mt_conv_of_forward(const mt_call *call, mt_conv *d /* [out] */) {
                  .bias = call->in[2] ? call->in[2]->data : NULL,
                  .y = y->data,
                  .wk = w->shape[1] * area,
-                 .wc = area};
+                 .wc = area,
+                 .relu = attr[4].i[0] == MT_RELU};
   d->wg = d->k * d->wk;
   return mt_first(&attr[0]) == 1 && mt_second(&attr[0]) == 1;
 }
@@ -209,6 +210,7 @@ static void run_task(const mt_conv *v, const plan *t, int64_t task, const char *
     d.x = at + c * t->xplane * t->size;
     d.a = a + c * v->kh * v->kw * t->isa->mr * t->size;
     d.accumulate = c > 0;
+    d.relu = v->relu && c + t->channels >= v->c;
     t->isa->direct_rows(&d);
   }
 }

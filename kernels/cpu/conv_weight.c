@@ -49,7 +49,7 @@ static void weight_task(const mt_unrolled *v, int64_t task, char *own) {
       v->isa->pack_windows_t(kc, columns, x, r.joff, v->koff + j, r.block);
       v->isa->pack_a(v->k, kc, dy + p * v->size, v->positions, 1, r.product);
       mt_unrolled_block(v, v->k, columns, kc, r.product, r.block, sum, v->depth,
-                        (mt_bias){0}, n > begin || p > 0);
+                        (mt_bias){0}, n > begin || p > 0, 0);
     }
   }
 }

@@ -56,6 +56,7 @@ typedef struct mt_direct {
   int64_t plane;    /* from an image of y to the next */
   const void *bias; /* NULL: none */
   int accumulate;   /* y too */
+  int relu;         /* what is below 0 becomes 0 */
 } mt_direct;
 
 /* The loops of one dtype for one level of x86-64. Packed A: panels of mr rows, each
@@ -150,6 +151,7 @@ typedef struct mt_conv {
   void *y;
   int64_t wg, wk, wc;
   bool flip;
+  bool relu; /* of y */
 } mt_conv;
 
 /* conv2d and conv2d_backward_input as such; false: their stride is another. */

@@ -8,6 +8,7 @@ typedef struct pool {
   int64_t planes;
   int64_t h, w, oh, ow; /* of x and of y */
   int64_t kh, kw, sh, sw, ph, pw, dh, dw;
+  bool relu;
 } pool;
 
 static inline int64_t first_of(const mt_attr *a) { return a->i[0]; }
@@ -54,6 +55,12 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
 /* ---- max ---- */
 
 #define MAX_PLANES(dtype, T, sfx)                                                     \
+  static void rectify_##sfx(int64_t n, T *y, int64_t *mask) {                         \
+    for (int64_t j = 0; j < n; j++) {                                                 \
+      mask[j] = y[j] > 0 ? mask[j] : 0;                                               \
+      y[j] = y[j] <= 0 ? 0 : y[j];                                                    \
+    }                                                                                 \
+  }                                                                                   \
   static void max_window_##sfx(const pool *p, const T *x, int64_t i, int64_t j, T *y, \
                                int64_t *mask) {                                       \
     const int64_t top = i * p->sh - p->ph, left = j * p->sw - p->pw;                  \
@@ -85,13 +92,15 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
         else                                                                          \
           for (int64_t j = 0; j < p->ow; j++)                                         \
             max_window_##sfx(p, x, i, j, y + j, mask + j);                            \
+        if (p->relu) rectify_##sfx(p->ow, y, mask);                                   \
       }                                                                               \
     }                                                                                 \
   }
 MT_EACH_FLOAT(MAX_PLANES)
 
 static mt_status max_pool2d_kernel(const mt_call *call) {
-  const pool p = make_pool(call, call->in[0], call->out[0], call->attr, true);
+  pool p = make_pool(call, call->in[0], call->out[0], call->attr, true);
+  p.relu = call->attr[4].i[0] != 0;
   if (p.planes == 0) return MT_OK;
   start(&p, call->in[0]->dtype == MT_F64 ? max_planes_f64 : max_planes_f32,
         p.oh * p.ow * (p.kh * p.kw + 4));

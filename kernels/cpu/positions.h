@@ -10,7 +10,7 @@
 
 /* at[i] = element first + i of the contiguous index, for i < count, as an offset
 ** within 0 .. size - 1; -1 and the call's fault where it is out of range. from_end:
-** negative ones count from the end. */
+** negative ones count from the end; else 0 names none: -1 without a fault. */
 static inline void mt_positions(const mt_call *call, const mt_view *index,
                                 int64_t first, int64_t count, int64_t size,
                                 bool from_end, int64_t *at /* [out] */) {
@@ -31,7 +31,7 @@ static inline void mt_positions(const mt_call *call, const mt_view *index,
   for (int64_t i = 0; i < count; i++) {
     const int64_t value = at[i];
     at[i] = value > 0 ? value - 1 : from_end && value < 0 ? value + size : -1;
-    if (at[i] < 0 || at[i] >= size) {
+    if ((at[i] < 0 || at[i] >= size) && (from_end || value != 0)) {
       mt_fault_set(call->fault, call->op, first + i, value, 1, size);
       at[i] = -1;
     }

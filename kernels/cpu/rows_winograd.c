@@ -307,6 +307,11 @@ INLINE void zip_4(const V *from, V bias, float *to) {
   zip_2(odd, bias, to + 2 * LANES);
 }
 
+/* max(x, 0) of n vectors; a NaN stays. */
+INLINE void rectify(int n, float *x) {
+  for (VU *v = (VU *)x; n > 0; n--, v++) *v = (V)(~(*v <= (V){0}) & (VI)*v);
+}
+
 /* The loops of a window of r x r and tiles of m x m. */
 #define WINDOW(m, r)                                                                  \
   static void patches_##m(int64_t count, const float *from, int64_t plane,            \
@@ -324,7 +329,7 @@ INLINE void zip_4(const V *from, V bias, float *to) {
       gradient_##m(from + t, row, plane, to + t, step);                               \
   }                                                                                   \
   static void tiles_##m(int64_t count, const float *from, int64_t step, float bias,   \
-                        float *to, int64_t out_row) {                                 \
+                        bool relu, float *to, int64_t out_row) {                      \
     int64_t row[6];                                                                   \
     for (int i = 0; i < 6; i++) row[i] = i * 6 * step;                                \
     for (int64_t t = 0; t < count; t += LANES) {                                      \
@@ -332,6 +337,7 @@ INLINE void zip_4(const V *from, V bias, float *to) {
       tile_##m(from + t, row, step, (float *)made, LANES);                            \
       _Pragma("GCC unroll 4") for (int i = 0; i < m; i++)                             \
           zip_##m(made[i], bias - (V){0}, to + i * out_row + m * t);                  \
+      for (int i = 0; relu && i < m; i++) rectify(m, to + i * out_row + m * t);       \
     }                                                                                 \
   }                                                                                   \
   static void filters_##r(int64_t count, int64_t rows, int64_t depth, const float *w, \

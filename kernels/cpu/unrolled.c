@@ -118,7 +118,7 @@ void mt_unrolled_run(const mt_unrolled *v, int64_t tasks, mt_unrolled_task fn) {
 
 void mt_unrolled_block(const mt_unrolled *v, int64_t m, int64_t n, int64_t k,
                        const void *a, const void *b, void *c, int64_t crs, mt_bias bias,
-                       int accumulate) {
+                       int accumulate, int relu) {
   const int mr = v->isa->mr, nr = v->isa->nr;
   v->isa->block(&(mt_block){.m = m,
                             .n = n,
@@ -133,5 +133,6 @@ void mt_unrolled_block(const mt_unrolled *v, int64_t m, int64_t n, int64_t k,
                             .c = c,
                             .crs = crs,
                             .bias = bias,
-                            .accumulate = accumulate});
+                            .accumulate = accumulate,
+                            .relu = relu});
 }

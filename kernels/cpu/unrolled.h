@@ -71,6 +71,6 @@ void mt_unrolled_run(const mt_unrolled *v, int64_t tasks, mt_unrolled_task fn);
 /* A block of packed panels of k words; see mt_block. */
 void mt_unrolled_block(const mt_unrolled *v, int64_t m, int64_t n, int64_t k,
                        const void *a, const void *b, void *c, int64_t crs, mt_bias bias,
-                       int accumulate);
+                       int accumulate, int relu);
 
 #endif

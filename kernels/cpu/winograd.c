@@ -207,9 +207,8 @@ static void make_tiles(const mt_conv *v, const plan *t, int64_t g, int64_t k,
   const int64_t tile = t->tile, row = tile * t->room, plane = v->oh * v->ow;
   const int64_t size = mt_cpu_size(v->dtype);
   for (int64_t i = 0; i < filters; i++) {
-
     t->window->tiles(count, products + i * t->room, t->product,
-                     bias ? bias[g * v->k + k + i] : 0, elements, row);
+                     bias ? bias[g * v->k + k + i] : 0, v->relu, elements, row);
     for (int64_t from = at; from < end;) {
       const piece p = piece_at(t, at, from, end);
       char *y =

@@ -27,9 +27,9 @@ typedef struct mt_winograd_window {
   void (*gradients)(int64_t tiles, const float *from, int64_t plane, float *to,
                     int64_t step);
   /* to[i * row + m * t + j] = element (i, j) of tile t of y, from its products
-  ** from[e * step + t], plus bias */
-  void (*tiles)(int64_t tiles, const float *from, int64_t step, float bias, float *to,
-                int64_t row);
+  ** from[e * step + t], plus bias; with relu what is below 0 becomes 0 */
+  void (*tiles)(int64_t tiles, const float *from, int64_t step, float bias, bool relu,
+                float *to, int64_t row);
   /* to[e * step + p * rows + k]: filters k < count <= rows, a panel of a packed matrix,
   ** from w[k * wk + p * wp + (0 .. r * r - 1)], turned by 180 degrees with flip; p <
   ** depth */

@@ -6,12 +6,11 @@
 #include <unordered_map>
 #include <vector>
 #include "kernels/cuda/blas.cuh"
+#include "kernels/cuda/conv_layout.cuh"
 #include "kernels/cuda/copy.cuh"
 #include "kernels/cuda/cudnn.cuh"
 #include "kernels/cuda/elementwise.cuh"
 #include "kernels/cuda/race.cuh"
-
-const mt_entry *cuda_elementwise(mt_op op);
 
 namespace {
 
@@ -37,42 +36,18 @@ task make_task(pass what, const mt_view *x, const mt_view *w, const mt_view *y,
   v.dh = attr[2].i[0], v.dw = second(attr[2]);
   v.groups = attr[3].i[0];
   v.what = what, v.dtype = x->dtype;
-  v.aligned = aligned16(x->data) | aligned16(w->data) << 1 | aligned16(y->data) << 2;
+  v.aligned = aligned16(x->data) | aligned16(w->data) << 1 | aligned16(y->data) << 2 |
+              (b && aligned16(b->data)) << 3;
+  v.after = b ? has_bias : 0;
   for (int d = 0; d < 4; d++)
     v.xs[d] = x->stride[d], v.ws[d] = w->stride[d], v.ys[d] = y->stride[d];
   t.data = {x->data, w->data, y->data, b ? b->data : nullptr};
   return t;
 }
 
-void contiguous_strides(const int64_t *shape, int64_t *stride) {
-  stride[3] = 1, stride[2] = shape[3], stride[1] = stride[2] * shape[2],
-  stride[0] = stride[1] * shape[1];
-}
-void channels_last_strides(const int64_t *shape, int64_t *stride) {
-  stride[1] = 1, stride[3] = shape[1], stride[2] = stride[3] * shape[3],
-  stride[0] = stride[2] * shape[2];
-}
-
-// The same convolution of tensors that lie in one of the two orders.
-conv laid_out(conv v, bool channels_last) {
-  int64_t shape[4];
-  const auto strides = channels_last ? channels_last_strides : contiguous_strides;
-  v.shape_x(shape), strides(shape, v.xs);
-  v.shape_w(shape), strides(shape, v.ws);
-  v.shape_y(shape), strides(shape, v.ys);
-  v.aligned = 7;
-  return v;
-}
-
-bool same_strides(const int64_t *shape, const int64_t *a, const int64_t *b) {
-  for (int d = 0; d < 4; d++)
-    if (shape[d] > 1 && a[d] != b[d]) return false;
-  return true;
-}
-
 // ---- ways -------------------------------------------------------------------------------
 
-enum class method { direct, gemm, last, product, cudnn };
+enum class method { direct, gemm, image, last, product, cudnn };
 
 struct way {
   method how;
@@ -80,6 +55,7 @@ struct way {
   cudnn_plan plan;
   size_t scratch; // bytes of its own
   bool exact;     // float32 as it is, whatever precision was asked for
+  bool after;     // bias and relu are left to run_after
   bool copied[3]; // x, w, y: must they be brought into that order?
   size_t total;   // bytes, copies included
 };
@@ -107,71 +83,6 @@ void complete(way *to, const conv &given) {
     if (pieces && !(given.aligned >> i & 1)) to->copied[i] = true;
     if (to->copied[i]) to->total += copy_bytes(given, i);
   }
-}
-
-bool is_channels_last(const conv &v) {
-  int64_t x[4], y[4];
-  const conv last = laid_out(v, true);
-  v.shape_x(x), v.shape_y(y);
-  return same_strides(x, v.xs, last.xs) && same_strides(y, v.ys, last.ys);
-}
-bool is_contiguous(const conv &v) {
-  int64_t x[4], y[4];
-  const conv rows = laid_out(v, false);
-  v.shape_x(x), v.shape_y(y);
-  return same_strides(x, v.xs, rows.xs) && same_strides(y, v.ys, rows.ys);
-}
-
-// ---- 1 x 1: products --------------------------------------------------------------------
-
-// Windows are the elements themselves, and each operand is a matrix as it lies. Where an
-// image is (C, H W), dw is a sum over images and no single product.
-bool is_product(const conv &v) {
-  const bool elements = v.kh == 1 && v.kw == 1 && v.sh == 1 && v.sw == 1 && v.ph == 0 &&
-                        v.pw == 0 && v.groups == 1;
-  if (!elements || (v.ws[1] != 1 && v.cg > 1) || (v.ws[0] != v.cg && v.k > 1))
-    return false;
-  return is_channels_last(v) || (v.what != pass::weight && is_contiguous(v));
-}
-
-mt_status run_one_by_one(const mt_call *call, const conv &v, const conv_data &d,
-                         void *scratch) {
-  product p{};
-  const int64_t pixels = v.windows(), all = v.n * pixels;
-  const bool rows = !is_channels_last(v);
-  p.dtype = mt_dtype(v.dtype), p.count = rows ? v.n : 1;
-  if (v.what == pass::forward && rows) { // y (K, HW) = w (K, C) x (C, HW)
-    p.m = v.k, p.n = pixels, p.k = v.c;
-    p.a = d.w, p.ars = v.c, p.acs = 1;
-    p.b = d.x, p.brs = pixels, p.bcs = 1, p.next_b = v.c * pixels;
-    p.c = const_cast<void *>(d.y), p.crs = pixels, p.next_c = v.k * pixels;
-  } else if (v.what == pass::input && rows) { // dx (C, HW) = w^T dy
-    p.m = v.c, p.n = pixels, p.k = v.k;
-    p.a = d.w, p.ars = 1, p.acs = v.c;
-    p.b = d.y, p.brs = pixels, p.bcs = 1, p.next_b = v.k * pixels;
-    p.c = const_cast<void *>(d.x), p.crs = pixels, p.next_c = v.c * pixels;
-  } else if (v.what == pass::forward) { // y (NHW, K) = x (NHW, C) w^T
-    p.m = all, p.n = v.k, p.k = v.c;
-    p.a = d.x, p.ars = v.c, p.acs = 1;
-    p.b = d.w, p.brs = 1, p.bcs = v.c;
-    p.c = const_cast<void *>(d.y), p.crs = v.k;
-  } else if (v.what == pass::input) { // dx (NHW, C) = dy (NHW, K) w
-    p.m = all, p.n = v.c, p.k = v.k;
-    p.a = d.y, p.ars = v.k, p.acs = 1;
-    p.b = d.w, p.brs = v.c, p.bcs = 1;
-    p.c = const_cast<void *>(d.x), p.crs = v.c;
-  } else { // dw (K, C) = dy^T x
-    p.m = v.k, p.n = v.c, p.k = all;
-    p.a = d.y, p.ars = 1, p.acs = v.k;
-    p.b = d.x, p.brs = v.c, p.bcs = 1;
-    p.c = const_cast<void *>(d.w), p.crs = v.c;
-  }
-  // the stride of a dim of size 1 says nothing: read it as a row
-  if (p.m == 1 && p.ars == 1) p.ars = p.k, p.acs = 1;
-  if (p.k == 1 && p.acs != 1) p.acs = 1, p.ars = 1;
-  if (p.n == 1 && p.bcs != 1) p.bcs = 1, p.brs = 1;
-  if (p.k == 1 && p.brs == 1 && p.bcs != 1) p.brs = p.n, p.bcs = 1;
-  return run_product(call, p, scratch);
 }
 
 // ---- choosing ---------------------------------------------------------------------------
@@ -210,12 +121,13 @@ mt_call in_float32(const mt_call *call) {
   return exact;
 }
 
-void add_cudnn(const mt_call *call, const conv &v, bool channels_last, int most,
-               choice *c) {
+// fused: engines that add the bias and take the relu of it.
+void add_cudnn(const mt_call *call, const conv &v, bool channels_last, bool fused,
+               int most, choice *c) {
   cudnn_plan plan[8];
   way w{};
-  w.how = method::cudnn, w.v = laid_out(v, channels_last);
-  const int n = cudnn_plans(call, w.v, plan, call->deterministic ? 1 : most);
+  w.how = method::cudnn, w.v = laid_out(v, channels_last), w.after = v.after && !fused;
+  const int n = cudnn_plans(call, w.v, fused, plan, call->deterministic ? 1 : most);
   for (int i = 0; i < n; i++) {
     w.plan = plan[i], w.scratch = plan[i].workspace;
     complete(&w, v);
@@ -231,16 +143,25 @@ void find_ways(const mt_call *call, const conv &v, choice *c) {
   own.v = v;
   if (is_product(v)) {
     own.how = method::product, own.scratch = blas_workspace;
-    complete(&own, v), c->ways.push_back(own);
+    own.after = v.after && !adds_bias(v);
+    complete(&own, v), c->ways.push_back(own), own.after = false;
   }
   if (call->cudnn && v.dtype != MT_F64 && v.work() >= enough) {
     const bool last = is_channels_last(v), half = v.dtype != MT_F32;
-    add_cudnn(call, v, last, 6, c);
-    if (!last) add_cudnn(call, v, true, half || call->precision > 0 ? 4 : 2, c);
+    const bool fused = v.after & has_bias && v.aligned & 8 && !call->deterministic;
+    add_cudnn(call, v, last, false, 6, c);
+    if (fused) add_cudnn(call, v, last, true, 3, c);
+    if (!last) add_cudnn(call, v, true, false, half || call->precision > 0 ? 4 : 2, c);
+    if (!last && fused) add_cudnn(call, v, true, true, 2, c);
   }
   if (v.work() >= enough && last_serves(call, v)) {
     own.how = method::last, own.v = last_layout(laid_out(v, true));
     own.scratch = last_scratch(call, own.v);
+    complete(&own, v), c->ways.push_back(own);
+  }
+  if (v.work() >= enough && image_serves(call, v)) {
+    own.how = method::image, own.v = v;
+    own.scratch = image_scratch(call, v);
     complete(&own, v), c->ways.push_back(own);
   }
   own.how = gemm_serves(call, v) ? method::gemm : method::direct, own.v = v;
@@ -284,18 +205,6 @@ mt_status copy_order(const mt_call *call, const conv &v, int which, const void *
   return copy_view(call, &src, &dst);
 }
 
-// y (N, K, OH, OW) += bias (K)
-mt_status add_bias(const mt_call *call, mt_view *y, const mt_view *b) {
-  mt_view channel = *y;
-  for (int d = 0; d < 4; d++) channel.stride[d] = d == 1 ? b->stride[0] : 0;
-  channel.data = b->data;
-  const mt_view *const in[2] = {y, &channel};
-  mt_view *const out[1] = {y};
-  mt_call add = *call;
-  add.op = MT_OP_add, add.nin = 2, add.nout = 1, add.in = in, add.out = out;
-  return cuda_elementwise(MT_OP_add)->run(&add);
-}
-
 mt_status run_way(const mt_call *call, const task &t, way &w) {
   char *scratch = static_cast<char *>(call->scratch);
   char *room = scratch + round256(w.scratch);
@@ -321,15 +230,16 @@ mt_status run_way(const mt_call *call, const task &t, way &w) {
     const mt_call exact = in_float32(call);
     return run_gemm(w.exact ? &exact : call, t.v, d, scratch);
   }
+  case method::image: return run_image(call, t.v, d, scratch);
   case method::last: status = run_last(call, w.v, d, scratch); break;
-  case method::product: status = run_one_by_one(call, w.v, d, scratch); break;
+  case method::product: status = run_products(call, w.v, d, scratch); break;
   default: status = cudnn_run(call, &w.plan, d, scratch);
   }
   if (status == MT_OK && w.copied[result])
     status = copy_order(call, t.v, result, *part[result], wanted[result],
                         const_cast<void *>(target), given[result]);
-  if (status == MT_OK && t.data.bias && w.how != method::last)
-    status = add_bias(call, call->out[0], call->in[2]);
+  if (status == MT_OK && w.after)
+    status = run_after(call, call->out[0], t.data.bias, t.v.relu());
   return status;
 }
 
@@ -352,6 +262,15 @@ bool is_judged(const mt_call *call, const conv &v, const choice &c) {
 }
 size_t judge_bytes(const mt_call *call) {
   return round256(size_t(numel(call->out[0])) * sizeof(float)) + 256;
+}
+// Which relu of cuDNN's leaves a NaN as it is, a trial tells.
+bool has_fused_relu(const way &w) {
+  return w.how == method::cudnn && w.v.relu() && !w.after;
+}
+size_t trial_bytes(const mt_call *call, const task &t, const choice &c) {
+  if (c.settled) return 0;
+  return (is_judged(call, t.v, c) ? judge_bytes(call) : 0) +
+         (t.v.relu() ? round256(size_t(t.v.k) * sizeof(float)) : 0);
 }
 size_t most_scratch(const choice &c) {
   size_t most = 0;
@@ -392,8 +311,39 @@ void judge(const mt_call *call, const task &t, choice *c) {
   }
 }
 
+// Is the result NaN where the bias is? nans: room for one.
+bool keeps_nan(const mt_call *call, const task &t, way &w, void *nans) {
+  task bad = t;
+  uint16_t first[2] = {}; // of an element of two or four bytes
+  const size_t size = size_t(dtype_size(mt_dtype(t.v.dtype)));
+  const cudaStream_t stream = stream_of(call);
+  bad.data.bias = nans;
+  if (cudaMemsetAsync(nans, 0xff, size_t(t.v.k) * size, stream) != cudaSuccess ||
+      run_way(call, bad, w) != MT_OK ||
+      cudaMemcpyAsync(first, call->out[0]->data, size, cudaMemcpyDefault, stream) !=
+          cudaSuccess ||
+      cudaStreamSynchronize(stream) != cudaSuccess)
+    return false;
+  const uint16_t high = size == 4 ? first[1] : first[0];
+  return (high & 0x7fff) > (t.v.dtype == MT_F16 ? 0x7c00 : 0x7f80);
+}
+
+void leave_out_lost_nans(const mt_call *call, const task &t, choice *c) {
+  const size_t judged = is_judged(call, t.v, *c) ? judge_bytes(call) : 0;
+  char *nans = static_cast<char *>(call->scratch) + most_scratch(*c) + judged;
+  for (auto w = c->ways.begin(); w != c->ways.end();) {
+    if (!has_fused_relu(*w) || keeps_nan(call, t, *w, nans)) {
+      ++w;
+      continue;
+    }
+    cudnn_free(&w->plan);
+    w = c->ways.erase(w);
+  }
+}
+
 // Keep the fastest: each leaves the same result.
 void settle(const mt_call *call, const task &t, choice *c) {
+  if (t.v.relu()) leave_out_lost_nans(call, t, c);
   if (is_judged(call, t.v, *c)) judge(call, t, c);
   std::vector<way *> ways;
   for (way &w : c->ways) ways.push_back(&w);
@@ -443,7 +393,7 @@ size_t scratch_of(const mt_call *call, const task &t) {
   if (numel(call->out[0]) == 0 || is_void(t)) return 0;
   std::lock_guard<std::mutex> hold(lock);
   const choice &c = *choice_for(call, t.v);
-  return most_scratch(c) + (is_judged(call, t.v, c) ? judge_bytes(call) : 0);
+  return most_scratch(c) + trial_bytes(call, t, c);
 }
 
 mt_status run_task(const mt_call *call, const task &t) {
@@ -452,14 +402,16 @@ mt_status run_task(const mt_call *call, const task &t) {
   if (!is_void(t)) return run(call, t);
   CUDA_TRY(cudaMemsetAsync(out->data, 0, size_t(numel(out) * dtype_size(out->dtype)),
                            stream_of(call)));
-  return t.data.bias ? add_bias(call, out, call->in[2]) : MT_OK;
+  return t.v.after ? run_after(call, out, t.data.bias, t.v.relu()) : MT_OK;
 }
 
 // ---- entries ----------------------------------------------------------------------------
 
 task forward_task(const mt_call *call) { // in: x, w, bias
-  return make_task(pass::forward, call->in[0], call->in[1], call->out[0], call->in[2],
-                   call->attr);
+  task t = make_task(pass::forward, call->in[0], call->in[1], call->out[0], call->in[2],
+                     call->attr);
+  if (call->attr[4].i[0]) t.v.after |= has_relu;
+  return t;
 }
 task input_task(const mt_call *call) { // in: w, dy; attr: size and forward's
   return make_task(pass::input, call->out[0], call->in[0], call->in[1], nullptr,

@@ -5,6 +5,9 @@
 #include "kernels/cuda/cuda.cuh"
 
 enum class pass : int32_t { forward, input, weight }; // y, dx or dw is wanted
+enum { has_bias = 1, has_relu = 2 };                  // what follows in forward
+
+template <class T> __device__ inline T rectified(T x) { return x <= T(0) ? T(0) : x; }
 
 // x (N, C, H, W), w (K, C / groups, KH, KW), y (N, K, OH, OW); strides in elements. Plain
 // numbers without gaps: compared and hashed as bytes.
@@ -14,11 +17,13 @@ struct conv {
   int64_t xs[4], ws[4], ys[4];
   pass what;
   int32_t dtype;
-  int32_t aligned, unused; // bits 0, 1, 2: x, w, y begin at a multiple of 16 bytes
+  int32_t aligned; // bits 0, 1, 2, 3: x, w, y, bias begin at a multiple of 16 bytes
+  int32_t after;   // bits of the sums: has_bias, has_relu
 
   int64_t kg() const { return k / groups; }
-  int64_t depth() const { return cg * kh * kw; }
+  __host__ __device__ int64_t depth() const { return cg * kh * kw; }
   int64_t windows() const { return oh * ow; }
+  __host__ __device__ bool relu() const { return after & has_relu; }
   double work() const { return double(n) * double(k * windows()) * double(depth()); }
   void shape_x(int64_t *s) const { s[0] = n, s[1] = c, s[2] = h, s[3] = w; }
   void shape_w(int64_t *s) const { s[0] = k, s[1] = cg, s[2] = kh, s[3] = kw; }
@@ -30,6 +35,9 @@ struct conv_data {
   const void *x, *w, *y, *bias;
 };
 
+// ---- conv_after.cu: y (N, K, OH, OW) = f(y + bias), in place; f: relu or nothing
+mt_status run_after(const mt_call *call, const mt_view *y, const void *bias, bool relu);
+
 // ---- conv_direct.cu: each element a loop of its own; any size, any strides
 mt_status run_direct(const mt_call *call, const conv &v, const conv_data &d);
 
@@ -40,8 +48,14 @@ size_t gemm_scratch(const mt_call *call, const conv &v); // bytes
 mt_status run_gemm(const mt_call *call, const conv &v, const conv_data &d,
                    void *scratch);
 
-// ---- conv_last.cu: the same for channels-last tensors, by tiles that are copied ahead;
-// whole pieces of 16 bytes of channels, sm_80 or later
+// ---- conv_image.cu: small images, each with some filters in shared memory
+bool image_serves(const mt_call *call, const conv &v);
+size_t image_scratch(const mt_call *call, const conv &v); // bytes
+mt_status run_image(const mt_call *call, const conv &v, const conv_data &d,
+                    void *scratch);
+
+// ---- conv_last.cu: as conv_gemm.cu, for channels-last tensors, by tiles that are copied
+// ahead; whole pieces of 16 bytes of channels, sm_80 or later
 bool last_serves(const mt_call *call, const conv &v);
 // v of channels-last tensors, with w as it has to lie: in pass::input its output channels
 // come last.

@@ -30,6 +30,7 @@ __global__ void __launch_bounds__(256)
         }
       }
     }
+    if (v.relu()) sum = rectified(sum);
     y[i * v.ys[0] + k * v.ys[1] + oy * v.ys[2] + ox * v.ys[3]] = store_as<S>(sum);
   }
 }

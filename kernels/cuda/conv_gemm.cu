@@ -167,34 +167,6 @@ __global__ void __launch_bounds__((BM / WM) * (BN / WN) * 32, 2)
 
 #endif
 
-// out[group][m][n] = the sum of the splits' parts, always in the same order. blockDim =
-// (32, 16): elements, and streams of splits.
-template <class S, class T>
-__global__ void __launch_bounds__(512)
-    conv_splits_kernel(S *out, const T *partial, const __grid_constant__ gemm g) {
-  constexpr int streams = 16;
-  __shared__ T held[streams][32];
-  const int64_t all = int64_t(g.groups) * g.m * g.n;
-  for (int64_t e0 = int64_t(blockIdx.x) * 32; e0 < all; e0 += int64_t(gridDim.x) * 32) {
-    const int64_t e = e0 + threadIdx.x;
-    T sum = 0;
-    if (e < all) {
-#pragma unroll 4
-      for (int s = int(threadIdx.y); s < g.splits; s += streams)
-        sum += partial[s * all + e];
-    }
-    held[threadIdx.y][threadIdx.x] = sum;
-    __syncthreads();
-    if (threadIdx.y == 0 && e < all) {
-      for (int s = 1; s < streams; s++) sum += held[s][threadIdx.x];
-      const int n = int(e % g.n), m = int(e / g.n % g.m), group = int(e / g.n / g.m);
-      out[group * g.out_group + m * g.out_m + place_of(g.along_n, n, g.n).other] =
-          store_as<S>(sum);
-    }
-    __syncthreads();
-  }
-}
-
 // ---- host side --------------------------------------------------------------------------
 
 // Elements from the first to the last one of a tensor.
@@ -267,16 +239,11 @@ mt_status launch_gemm(const mt_call *call, const conv &v, const gemm &g,
   sink<S, T> to{};
   to.out = static_cast<S *>(const_cast<void *>(out)) + g.out_first;
   to.partial = g.splits > 1 ? static_cast<T *>(scratch) : nullptr;
-  to.bias = static_cast<const S *>(d.bias);
+  to.bias = static_cast<const S *>(d.bias), to.relu = v.relu();
   constexpr int64_t most = (int64_t(1) << 31) - 1;
   kernel<<<unsigned(std::min(g.tiles, most)), threads, 0, stream_of(call)>>>(
       g, static_cast<const S *>(a) + g.a_first, static_cast<const S *>(b), to);
-  if (g.splits > 1) {
-    const int64_t all = int64_t(g.groups) * g.m * g.n;
-    conv_splits_kernel<S, T>
-        <<<unsigned(std::min<int64_t>((all + 31) / 32, 65535)), dim3(32, 16), 0,
-           stream_of(call)>>>(to.out, to.partial, g);
-  }
+  if (g.splits > 1) add_splits<S, T>(call, to.out, to.partial, g);
   return launched();
 }
 

@@ -71,11 +71,12 @@ template <class S, int BM, int BN> struct last_loader {
 
 // Two neighbouring channels of a pixel; or the first, where there are no two.
 template <class S>
-__device__ inline void put_pair(S *out, int m, const gemm &g, const S *bias, float x,
-                                float y) {
+__device__ inline void put_pair(S *out, int m, const gemm &g, const S *bias, bool relu,
+                                float x, float y) {
   if (m >= g.m) return;
   const bool both = m + 1 < g.m;
   if (bias) x += load_as<float>(bias[m]), y += both ? load_as<float>(bias[m + 1]) : 0;
+  if (relu) x = rectified(x), y = rectified(y);
   pack<S, 2> v = {{store_as<S>(x), store_as<S>(y)}};
   if (both && reinterpret_cast<uintptr_t>(out + m) % sizeof v == 0)
     *reinterpret_cast<pack<S, 2> *>(out + m) = v;
@@ -90,7 +91,7 @@ __device__ inline void put_pair(S *out, int m, const gemm &g, const S *bias, flo
 template <class S, class M, int BM, int BN, int WM, int WN, int STAGES>
 __global__ void __launch_bounds__(threads, blocks_of<M>(BN))
     conv_last_kernel(const __grid_constant__ gemm g, const S *pa, const S *pb, S *out,
-                     const S *bias) {
+                     const S *bias, bool relu) {
 #if HAS_ASYNC
   constexpr int stage_bytes = (BM + BN) * row_bytes;
   constexpr int MF = WM / 16, NF = WN / 8;  // tensor cores: tiles of a warp
@@ -174,7 +175,7 @@ __global__ void __launch_bounds__(threads, blocks_of<M>(BN))
       S *to = out + place_of(g.along_n, n, g.n).other;
 #pragma unroll
       for (int j = 0; j < NF; j++)
-        put_pair(to, w.m0 + wn + j * 8 + lane % 4 * 2, g, bias,
+        put_pair(to, w.m0 + wn + j * 8 + lane % 4 * 2, g, bias, relu,
                  sum[i / 2][j][i % 2 * 2], sum[i / 2][j][i % 2 * 2 + 1]);
     }
   } else {
@@ -186,7 +187,9 @@ __global__ void __launch_bounds__(threads, blocks_of<M>(BN))
 #pragma unroll
       for (int j = 0; j < TN; j++) {
         const int m = w.m0 + tx + j * 16;
-        if (m < g.m) to[m] = sum[i][j][0] + (bias ? bias[m] : 0);
+        if (m >= g.m) continue;
+        const float total = sum[i][j][0] + (bias ? bias[m] : 0);
+        to[m] = relu ? rectified(total) : total;
       }
     }
   }
@@ -207,11 +210,12 @@ int columns_of(const mt_call *call, const gemm &g, int rows) {
 }
 
 template <class S, class M>
-mt_status run_axes(const mt_call *call, gemm g, const conv_data &d, pass what) {
+mt_status run_axes(const mt_call *call, gemm g, const conv_data &d, const conv &v) {
   constexpr int BM = 128;
   const int BN = columns_of(call, g, BM);
-  const void *b = what == pass::input ? d.y : d.x;
-  S *out = static_cast<S *>(const_cast<void *>(what == pass::input ? d.x : d.y));
+  const bool input = v.what == pass::input;
+  const void *b = input ? d.y : d.x;
+  S *out = static_cast<S *>(const_cast<void *>(input ? d.x : d.y));
   g.groups = std::max(g.groups, 1), g.splits = 1, g.split_k = g.k;
   g.m_tiles = (g.m + BN - 1) / BN, g.n_tiles = (g.n + BM - 1) / BM;
   g.tiles = int64_t(g.m_tiles) * g.n_tiles * g.groups;
@@ -219,7 +223,7 @@ mt_status run_axes(const mt_call *call, gemm g, const conv_data &d, pass what) {
     return launch_last(call, kernel, unsigned(g.tiles), stages * (BM + BN) * row_bytes,
                        g, static_cast<const S *>(d.w) + g.a_first,
                        static_cast<const S *>(b), out + g.out_first,
-                       static_cast<const S *>(d.bias));
+                       static_cast<const S *>(d.bias), v.relu());
   };
   return BN == 128 ? launch(conv_last_kernel<S, M, BM, 128, 64, 32, 3>, 3)
                    : launch(conv_last_kernel<S, M, BM, 64, 32, 32, 4>, 4);
@@ -230,12 +234,12 @@ mt_status run_pass(const mt_call *call, const conv &v, const conv_data &d) {
   if (v.what == pass::forward) {
     gemm g = forward_axes(v);
     g.groups = int(v.groups);
-    return run_axes<S, M>(call, g, d, v.what);
+    return run_axes<S, M>(call, g, d, v);
   }
   return each_residue(v, [&](const residue &y, const residue &x) {
     gemm g = input_axes(v, y, x);
     g.groups = int(v.groups);
-    return run_axes<S, M>(call, g, d, v.what);
+    return run_axes<S, M>(call, g, d, v);
   });
 }
 

@@ -72,12 +72,14 @@ template <class S, class T> struct sink {
   S *out;
   T *partial; // NULL: out
   const S *bias;
+  bool relu;
   __device__ void put(const gemm &g, const work &w, int m, int n, int at, T sum) const {
     if (partial) {
       partial[((int64_t(w.split) * g.groups + w.group) * g.m + m) * g.n + n] = sum;
       return;
     }
     if (bias) sum += load_as<T>(bias[w.group * g.m + m]);
+    if (relu) sum = rectified(sum);
     out[w.group * g.out_group + m * g.out_m + at] = store_as<S>(sum);
   }
 };
@@ -146,6 +148,41 @@ __device__ inline void each_slab(const gemm &g, const work &w, const S *pa, cons
 }
 
 template <class T, int V> struct alignas(sizeof(T) * V) lane { T at[V]; };
+
+// out[group][m][n] = the sum of the splits' parts, always in the same order. blockDim =
+// (32, 16): elements, and streams of splits.
+template <class S, class T>
+__global__ void __launch_bounds__(512)
+    conv_splits_kernel(S *out, const T *partial, const __grid_constant__ gemm g) {
+  constexpr int streams = 16;
+  __shared__ T held[streams][32];
+  const int64_t all = int64_t(g.groups) * g.m * g.n;
+  for (int64_t e0 = int64_t(blockIdx.x) * 32; e0 < all; e0 += int64_t(gridDim.x) * 32) {
+    const int64_t e = e0 + threadIdx.x;
+    T sum = 0;
+    if (e < all) {
+#pragma unroll 4
+      for (int s = int(threadIdx.y); s < g.splits; s += streams)
+        sum += partial[s * all + e];
+    }
+    held[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y == 0 && e < all) {
+      for (int s = 1; s < streams; s++) sum += held[s][threadIdx.x];
+      const int n = int(e % g.n), m = int(e / g.n % g.m), group = int(e / g.n / g.m);
+      out[group * g.out_group + m * g.out_m + place_of(g.along_n, n, g.n).other] =
+          store_as<S>(sum);
+    }
+    __syncthreads();
+  }
+}
+
+template <class S, class T>
+void add_splits(const mt_call *call, S *out, const T *partial, const gemm &g) {
+  const int64_t all = int64_t(g.groups) * g.m * g.n;
+  conv_splits_kernel<S, T><<<unsigned(std::min<int64_t>((all + 31) / 32, 65535)),
+                             dim3(32, 16), 0, stream_of(call)>>>(out, partial, g);
+}
 
 // ---- host side: the axes of each pass ---------------------------------------------------
 

@@ -1,5 +1,6 @@
 // kernels/cuda/cudnn.cu -- cuDNN: found at run time, used through its graph interface. A
-// convolution is a graph of one operation; the heuristic names engines for it.
+// convolution is a graph of one operation, or with its bias and relu of two or three; the
+// heuristic names engines for it.
 #include <dlfcn.h>
 #include <chrono>
 #include <cstdlib>
@@ -20,6 +21,7 @@ namespace {
 // ---- the interface ----------------------------------------------------------------------
 // cuDNN's header may be missing where this is compiled, and its numbers never change.
 #define CUDNN_NUMBERS(X)                                          \
+  X(BACKEND_POINTWISE_DESCRIPTOR, 0)                              \
   X(BACKEND_CONVOLUTION_DESCRIPTOR, 1)                            \
   X(BACKEND_ENGINE_DESCRIPTOR, 2)                                 \
   X(BACKEND_ENGINECFG_DESCRIPTOR, 3)                              \
@@ -28,22 +30,27 @@ namespace {
   X(BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR, 10)         \
   X(BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR, 11) \
   X(BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR, 12)   \
+  X(BACKEND_OPERATION_POINTWISE_DESCRIPTOR, 13)                   \
   X(BACKEND_OPERATIONGRAPH_DESCRIPTOR, 15)                        \
   X(BACKEND_VARIANT_PACK_DESCRIPTOR, 16)                          \
   X(BACKEND_TENSOR_DESCRIPTOR, 17)                                \
   X(TYPE_HANDLE, 0)                                               \
   X(TYPE_DATA_TYPE, 1)                                            \
+  X(TYPE_BOOLEAN, 2)                                              \
   X(TYPE_INT64, 3)                                                \
   X(TYPE_FLOAT, 4)                                                \
   X(TYPE_VOID_PTR, 6)                                             \
   X(TYPE_CONVOLUTION_MODE, 7)                                     \
   X(TYPE_HEUR_MODE, 8)                                            \
   X(TYPE_NUMERICAL_NOTE, 11)                                      \
+  X(TYPE_POINTWISE_MODE, 14)                                      \
   X(TYPE_BACKEND_DESCRIPTOR, 15)                                  \
   X(DATA_FLOAT, 0)                                                \
   X(DATA_HALF, 2)                                                 \
   X(DATA_BFLOAT16, 9)                                             \
   X(CROSS_CORRELATION, 1)                                         \
+  X(POINTWISE_ADD, 0)                                             \
+  X(POINTWISE_RELU_FWD, 100)                                      \
   X(HEUR_MODE_B, 1)                                               \
   X(HEUR_MODE_FALLBACK, 2)                                        \
   X(HEUR_MODE_A, 3)                                               \
@@ -52,6 +59,8 @@ namespace {
   X(NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION, 2)                \
   X(NUMERICAL_NOTE_NONDETERMINISTIC, 4)                           \
   X(NUMERICAL_NOTE_WINOGRAD_TILE_13x13, 8)                        \
+  X(ATTR_POINTWISE_MODE, 0)                                       \
+  X(ATTR_POINTWISE_MATH_PREC, 1)                                  \
   X(ATTR_CONVOLUTION_COMP_TYPE, 100)                              \
   X(ATTR_CONVOLUTION_CONV_MODE, 101)                              \
   X(ATTR_CONVOLUTION_DILATIONS, 102)                              \
@@ -84,6 +93,10 @@ namespace {
   X(ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, 715)                \
   X(ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, 716)                 \
   X(ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, 717)                \
+  X(ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, 750)                  \
+  X(ATTR_OPERATION_POINTWISE_XDESC, 751)                          \
+  X(ATTR_OPERATION_POINTWISE_BDESC, 752)                          \
+  X(ATTR_OPERATION_POINTWISE_YDESC, 753)                          \
   X(ATTR_OPERATIONGRAPH_HANDLE, 800)                              \
   X(ATTR_OPERATIONGRAPH_OPS, 801)                                 \
   X(ATTR_TENSOR_BYTE_ALIGNMENT, 900)                              \
@@ -91,6 +104,7 @@ namespace {
   X(ATTR_TENSOR_DIMENSIONS, 902)                                  \
   X(ATTR_TENSOR_STRIDES, 903)                                     \
   X(ATTR_TENSOR_UNIQUE_ID, 906)                                   \
+  X(ATTR_TENSOR_IS_VIRTUAL, 907)                                  \
   X(ATTR_VARIANT_PACK_UNIQUE_IDS, 1000)                           \
   X(ATTR_VARIANT_PACK_DATA_POINTERS, 1001)                        \
   X(ATTR_VARIANT_PACK_WORKSPACE, 1003)                            \
@@ -198,9 +212,11 @@ int data_type(int32_t dtype) {
   return dtype == MT_F16 ? DATA_HALF : dtype == MT_BF16 ? DATA_BFLOAT16 : DATA_FLOAT;
 }
 
+// inner: it exists only between two operations, in float32.
 void describe_tensor(descriptor *t, const conv &v, int64_t id, const int64_t *shape,
-                     const int64_t *stride) {
-  const int type = data_type(v.dtype);
+                     const int64_t *stride, bool inner = false) {
+  const int type = inner ? DATA_FLOAT : data_type(v.dtype);
+  if (inner) t->set(ATTR_TENSOR_IS_VIRTUAL, TYPE_BOOLEAN, 1, &inner);
   t->set(ATTR_TENSOR_DATA_TYPE, TYPE_DATA_TYPE, 1, &type);
   t->set(ATTR_TENSOR_DIMENSIONS, TYPE_INT64, 4, shape);
   t->set(ATTR_TENSOR_STRIDES, TYPE_INT64, 4, stride);
@@ -223,7 +239,26 @@ void describe_windows(descriptor *c, const conv &v) {
   c->finalize();
 }
 
-// The names of one operation's attributes; ids of tensors: 'x', 'w', 'y'.
+// y = x + b, or max(x, 0) where b is NULL, element by element
+struct pointwise {
+  descriptor what{BACKEND_POINTWISE_DESCRIPTOR};
+  descriptor op{BACKEND_OPERATION_POINTWISE_DESCRIPTOR};
+
+  void describe(int mode, const descriptor &x, const descriptor *b,
+                const descriptor &y) {
+    const int type = DATA_FLOAT;
+    what.set(ATTR_POINTWISE_MODE, TYPE_POINTWISE_MODE, 1, &mode);
+    what.set(ATTR_POINTWISE_MATH_PREC, TYPE_DATA_TYPE, 1, &type);
+    what.finalize();
+    op.set(ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, what);
+    op.set(ATTR_OPERATION_POINTWISE_XDESC, x);
+    if (b) op.set(ATTR_OPERATION_POINTWISE_BDESC, *b);
+    op.set(ATTR_OPERATION_POINTWISE_YDESC, y);
+    op.finalize();
+  }
+};
+
+// The names of one operation's attributes; ids of tensors: 'x', 'w', 'y', 'b'.
 struct operation {
   int type, alpha, beta, windows, x, w, y;
 };
@@ -326,16 +361,24 @@ int cudnn_version(const char **reason) {
   return 0;
 }
 
-int cudnn_plans(const mt_call *call, const conv &v, cudnn_plan *made, int most) {
+int cudnn_plans(const mt_call *call, const conv &v, bool fused, cudnn_plan *made,
+                int most) {
   void *handle = load_library() ? handle_of(call->device) : nullptr;
   if (!handle) return 0;
   descriptor x(BACKEND_TENSOR_DESCRIPTOR), w(BACKEND_TENSOR_DESCRIPTOR),
       y(BACKEND_TENSOR_DESCRIPTOR), windows(BACKEND_CONVOLUTION_DESCRIPTOR),
       graph(BACKEND_OPERATIONGRAPH_DESCRIPTOR);
+  descriptor sum(BACKEND_TENSOR_DESCRIPTOR), biased(BACKEND_TENSOR_DESCRIPTOR),
+      bias(BACKEND_TENSOR_DESCRIPTOR);
+  pointwise add, relu;
   int64_t shape[4];
   v.shape_x(shape), describe_tensor(&x, v, 'x', shape, v.xs);
   v.shape_w(shape), describe_tensor(&w, v, 'w', shape, v.ws);
   v.shape_y(shape), describe_tensor(&y, v, 'y', shape, v.ys);
+  if (fused) {
+    describe_tensor(&sum, v, 's', shape, v.ys, true);
+    if (v.relu()) describe_tensor(&biased, v, 'a', shape, v.ys, true);
+  }
   describe_windows(&windows, v);
   const operation &names = operations[int(v.what)];
   const float one = 1, none = 0;
@@ -345,10 +388,24 @@ int cudnn_plans(const mt_call *call, const conv &v, cudnn_plan *made, int most) 
   op.set(names.windows, windows);
   op.set(names.x, x);
   op.set(names.w, w);
-  op.set(names.y, y);
+  op.set(names.y, fused ? sum : y);
   op.finalize();
+  if (fused) {
+    const int64_t channels[4] = {1, v.k, 1, 1}, apart[4] = {v.k, 1, v.k, v.k};
+    describe_tensor(&bias, v, 'b', channels, apart);
+    add.describe(POINTWISE_ADD, sum, &bias, v.relu() ? biased : y);
+    if (v.relu()) relu.describe(POINTWISE_RELU_FWD, biased, nullptr, y);
+  }
+  void *const ops[3] = {op.get(), add.op.get(), relu.op.get()};
+  const bool described = op.ok() && (!fused || (add.op.ok() && bias.ok())) &&
+                         (!fused || !v.relu() || relu.op.ok());
+  if (!described) return 0;
   graph.set(ATTR_OPERATIONGRAPH_HANDLE, TYPE_HANDLE, 1, &handle);
-  graph.set(ATTR_OPERATIONGRAPH_OPS, op);
+  graph.set(ATTR_OPERATIONGRAPH_OPS, TYPE_BACKEND_DESCRIPTOR,
+            !fused     ? 1
+            : v.relu() ? 3
+                       : 2,
+            ops);
   graph.finalize();
   if (!graph.ok()) return 0;
   // some engines are compiled when they are first asked for
@@ -356,19 +413,20 @@ int cudnn_plans(const mt_call *call, const conv &v, cudnn_plan *made, int most) 
   int n = 0;
   for (int mode : {HEUR_MODE_A, HEUR_MODE_B, HEUR_MODE_FALLBACK})
     n = plans_of_mode(call, v, handle, graph, mode, until, made, n, most);
+  for (int i = 0; i < n; i++) made[i].fused = fused;
   return n;
 }
 
 mt_status cudnn_run(const mt_call *call, cudnn_plan *plan, const conv_data &d,
                     void *workspace) {
   void *handle = handle_of(call->device);
-  const void *const at[4] = {d.x, d.w, d.y, workspace};
+  const void *const at[5] = {d.x, d.w, d.y, d.bias, workspace};
   if (!plan->pack || memcmp(at, plan->at, sizeof at)) {
-    const int64_t id[3] = {'x', 'w', 'y'};
+    const int64_t id[4] = {'x', 'w', 'y', 'b'}, n = plan->fused ? 4 : 3;
     descriptor pack(BACKEND_VARIANT_PACK_DESCRIPTOR);
-    pack.set(ATTR_VARIANT_PACK_UNIQUE_IDS, TYPE_INT64, 3, id);
-    pack.set(ATTR_VARIANT_PACK_DATA_POINTERS, TYPE_VOID_PTR, 3, at);
-    pack.set(ATTR_VARIANT_PACK_WORKSPACE, TYPE_VOID_PTR, 1, at + 3);
+    pack.set(ATTR_VARIANT_PACK_UNIQUE_IDS, TYPE_INT64, n, id);
+    pack.set(ATTR_VARIANT_PACK_DATA_POINTERS, TYPE_VOID_PTR, n, at);
+    pack.set(ATTR_VARIANT_PACK_WORKSPACE, TYPE_VOID_PTR, 1, at + 4);
     pack.finalize();
     if (!pack.ok()) return cuda_fail_text(MT_EUNSUPPORTED, "cuDNN takes no data");
     if (plan->pack) dnn.cudnnBackendDestroyDescriptor(plan->pack);

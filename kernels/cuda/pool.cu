@@ -9,6 +9,7 @@ struct pool {
   int64_t planes, h, w, oh, ow;
   int kh, kw, sh, sw, ph, pw, dh, dw;
   bool small; // indices of all elements fit 31 bits
+  bool relu;
   divider by_h, by_w, by_oh, by_ow;
 };
 
@@ -70,6 +71,10 @@ __global__ void __launch_bounds__(256)
           best = value, at = r * p.w + c;
       }
     }
+    if (p.relu && !(best > T(0))) {
+      at = -1; // no gradient flows
+      if (best == best) best = T(0);
+    }
     y[e] = store_as<S>(best);
     if (mask) mask[e] = at + 1;
   }
@@ -77,7 +82,8 @@ __global__ void __launch_bounds__(256)
 
 mt_status run_max(const mt_call *call) {
   const mt_view *x = call->in[0], *y = call->out[0];
-  const pool p = make_pool(x, y, call->attr, true);
+  pool p = make_pool(x, y, call->attr, true);
+  p.relu = call->attr[4].i[0] != 0;
   const int64_t all = p.planes * p.oh * p.ow;
   if (all == 0) return MT_OK;
   int64_t *mask =

@@ -47,6 +47,7 @@ __device__ inline int64_t position_at(const positions &q, int64_t i) {
                      : q.from_end && value < 0 ? value + q.size
                                                : -1;
   if (at >= 0 && at < q.size) return at;
+  if (!q.from_end && value == 0) return -1; // names none
   fault_set(q.fault, q.op, i, value, 1, q.size);
   return -1;
 }

@@ -2108,7 +2108,7 @@ function mt.cross_entropy_backward(logits, labels, dy, reduction) end
 ---@return mytensor.Tensor dlogits
 function Tensor:cross_entropy_backward(labels, dy, reduction) end
 
---- 2-d cross-correlation: x (N, C, H, W), w (K, C / groups, KH, KW), b (K)
+--- 2-d cross-correlation: x (N, C, H, W), w (K, C / groups, KH, KW), b (K), and the activation of that
 ---@param x mytensor.Tensor
 ---@param w mytensor.Tensor
 ---@param b? mytensor.Tensor
@@ -2116,18 +2116,20 @@ function Tensor:cross_entropy_backward(labels, dy, reduction) end
 ---@param padding? integer|integer[]
 ---@param dilation? integer|integer[]
 ---@param groups? integer
+---@param activation? "none"|"relu"
 ---@return mytensor.Tensor y
-function mt.conv2d(x, w, b, stride, padding, dilation, groups) end
+function mt.conv2d(x, w, b, stride, padding, dilation, groups, activation) end
 
---- 2-d cross-correlation: x (N, C, H, W), w (K, C / groups, KH, KW), b (K)
+--- 2-d cross-correlation: x (N, C, H, W), w (K, C / groups, KH, KW), b (K), and the activation of that
 ---@param w mytensor.Tensor
 ---@param b? mytensor.Tensor
 ---@param stride? integer|integer[]
 ---@param padding? integer|integer[]
 ---@param dilation? integer|integer[]
 ---@param groups? integer
+---@param activation? "none"|"relu"
 ---@return mytensor.Tensor y
-function Tensor:conv2d(w, b, stride, padding, dilation, groups) end
+function Tensor:conv2d(w, b, stride, padding, dilation, groups, activation) end
 
 --- gradient of conv2d to x, whose last two sizes are given
 ---@param w mytensor.Tensor
@@ -2171,33 +2173,35 @@ function mt.conv2d_backward_weight(x, dy, kernel, stride, padding, dilation, gro
 ---@return mytensor.Tensor dw
 function Tensor:conv2d_backward_weight(dy, kernel, stride, padding, dilation, groups) end
 
---- largest of each window, and its position from 1 in x's H x W plane; the first of ties
+--- largest of each window, and its position from 1 in x's H x W plane; the first of ties; with relu max(y, 0), and position 0 where no gradient flows
 ---@param x mytensor.Tensor
 ---@param kernel integer|integer[]
 ---@param stride? integer|integer[]
 ---@param padding? integer|integer[]
 ---@param dilation? integer|integer[]
+---@param activation? "none"|"relu"
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor mask
-function mt.max_pool2d(x, kernel, stride, padding, dilation) end
+function mt.max_pool2d(x, kernel, stride, padding, dilation, activation) end
 
---- largest of each window, and its position from 1 in x's H x W plane; the first of ties
+--- largest of each window, and its position from 1 in x's H x W plane; the first of ties; with relu max(y, 0), and position 0 where no gradient flows
 ---@param kernel integer|integer[]
 ---@param stride? integer|integer[]
 ---@param padding? integer|integer[]
 ---@param dilation? integer|integer[]
+---@param activation? "none"|"relu"
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor mask
-function Tensor:max_pool2d(kernel, stride, padding, dilation) end
+function Tensor:max_pool2d(kernel, stride, padding, dilation, activation) end
 
---- dy added at the positions of mask to zeros whose last two sizes are given
+--- dy added at the positions of mask, but where that is 0, to zeros whose last two sizes are given
 ---@param mask mytensor.Tensor
 ---@param dy mytensor.Tensor
 ---@param size integer|integer[]
 ---@return mytensor.Tensor dx
 function mt.max_pool2d_backward(mask, dy, size) end
 
---- dy added at the positions of mask to zeros whose last two sizes are given
+--- dy added at the positions of mask, but where that is 0, to zeros whose last two sizes are given
 ---@param dy mytensor.Tensor
 ---@param size integer|integer[]
 ---@return mytensor.Tensor dx
@@ -6235,8 +6239,9 @@ mt.nn.Sequential = Sequential
 ---@return mytensor.nn.Sequential self
 function Sequential:append(module) end
 
---- A Linear with a ReLU (or, where nothing is recorded, a GELU) behind it is computed
---- in one pass, unless one of the two has hooks or is of a subclass.
+--- A Linear or Conv2d with a ReLU behind it is computed in one pass, as are a ReLU with
+--- a MaxPool2d behind it and, where nothing is recorded, a Linear with a GELU, unless
+--- one of the two has hooks or is of a subclass.
 ---@param ... any the input of the first module
 ---@return any what the last one gives; the input if there is none
 function Sequential:forward(...) end

@@ -19,6 +19,10 @@ static void saves(const mt_node *n, unsigned *save_in, unsigned *save_out) {
     mt_linear_saves(n->attr, save_in, save_out);
     return;
   }
+  if (n->op->op == MT_OP_conv2d) {
+    mt_conv2d_saves(n->attr, save_in, save_out);
+    return;
+  }
   if (rule) {
     *save_in = rule->save_in;
     *save_out = rule->save_out;

@@ -19,9 +19,18 @@ static mt_tensor *backward(mt_calc *c, mt_op op, mt_tensor *a, mt_tensor *dy,
   return mt_ca(c, op, 2, (mt_tensor *[]){a, dy}, 0, 5, attr, NULL);
 }
 
+/* relu's gradient follows from y alone. */
+void mt_conv2d_saves(const mt_attr *attr, unsigned *save_in, unsigned *save_out) {
+  *save_in = 3;
+  *save_out = attr[4].i[0] ? 1 : 0;
+}
+
 static mt_status conv2d_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
-  mt_tensor *const x = call->in[0], *const w = call->in[1], *const g = call->g[0];
+  mt_tensor *const x = call->in[0], *const w = call->in[1];
+  mt_tensor *const g = call->attr[4].i[0]
+                           ? mt_cgradient(c, MT_OP_relu, call->g[0], NULL, call->out[0])
+                           : call->g[0];
   if (call->needs[0])
     call->dx[0] = backward(c, MT_OP_conv2d_backward_input, w, g,
                            plane(&call->in_meta[0]), call->attr);

@@ -25,15 +25,20 @@ static mt_tensor *flat_planes(mt_calc *c, mt_tensor *t) {
   return mt_creshape(c, t, last + 1, shape);
 }
 
-/* Each dy went to the position that mask names: its gradient is read there. */
+/* Each dy went to the position that mask names: its gradient is read there; 0 names
+** none. */
 static mt_status max_pool2d_backward_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   const mt_meta *const dy = &call->in_meta[1];
   if (!call->needs[1]) return MT_OK;
-  const mt_attr dim = mt_attr_i(dy->ndim - 2);
-  mt_tensor *const in[] = {flat_planes(c, call->g[0]), flat_planes(c, call->in[0])};
+  const mt_attr dim = mt_attr_i(dy->ndim - 2), first = mt_attr_i(1);
+  mt_tensor *const mask = flat_planes(c, call->in[0]);
+  mt_tensor *const at = mt_c1a(c, MT_OP_clamp, mask, 1, &first);
+  mt_tensor *const in[] = {flat_planes(c, call->g[0]), at};
   mt_tensor *const read = mt_ca(c, MT_OP_gather, 2, in, 0, 1, &dim, NULL);
-  call->dx[1] = mt_creshape(c, read, dy->ndim, dy->shape);
+  mt_tensor *const dx =
+      mt_c3(c, MT_OP_where, mt_c2(c, MT_OP_eq, mask, at), read, mt_cnum(c, 0));
+  call->dx[1] = mt_creshape(c, dx, dy->ndim, dy->shape);
   return c->status;
 }
 

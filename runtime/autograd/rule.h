@@ -35,8 +35,11 @@ struct mt_grad_rule {
   mt_status (*run)(mt_grad_call *c);
 };
 
-/* What linear's rule keeps depends on its activation: see grad_matmul.c. */
+/* What the rules of linear and conv2d keep depends on their activation: see
+** grad_matmul.c and grad_conv.c. */
 void mt_linear_saves(const mt_attr *attr, unsigned *save_in /* [out] */,
+                     unsigned *save_out /* [out] */);
+void mt_conv2d_saves(const mt_attr *attr, unsigned *save_in /* [out] */,
                      unsigned *save_out /* [out] */);
 
 /* The gradient of a unary row without attributes: g its output's gradient; x and y as

@@ -98,6 +98,17 @@ local function conv(...)
   end
 end
 
+-- With bias and relu, in one pass.
+local function conv_relu(...)
+  local args = table.pack(...)
+  return function()
+    local x, w, opts = conv_args(table.unpack(args))
+    local b = mt.randn(w:size(1)):to(w:dtype())
+    opts.activation = "relu"
+    return function() return mt.conv2d(x, w, b, opts) end
+  end
+end
+
 -- ---- networks -----------------------------------------------------------------------
 local function cnn()
   return nn.Sequential(
@@ -350,6 +361,8 @@ function rows.linear_gelu_bf16()
   return function() return mt.linear(x, w, b):gelu() end
 end
 
+rows.conv_small_relu = conv_relu(32, 16, 28, 32, 3, 1, 1, "f32")
+rows.conv_large_relu = conv_relu(16, 64, 56, 64, 3, 1, 1, "f32")
 rows.conv_small, rows.conv_small_fwdbwd = conv(32, 16, 28, 32, 3, 1, 1, "f32")
 rows.conv_large, rows.conv_large_fwdbwd = conv(16, 64, 56, 64, 3, 1, 1, "f32")
 -- PyTorch's channels_last against what we take as it is.
@@ -369,6 +382,7 @@ for shape, sizes in pairs(SHAPES) do
     args[8] = kind
     local name = ("conv_%s_%s"):format(shape, kind)
     rows[name], rows[name .. "_fwdbwd"] = conv(table.unpack(args))
+    rows[name .. "_relu"] = conv_relu(table.unpack(args))
   end
 end
 

@@ -77,21 +77,23 @@ def conv(name, N, C, H, K, k, stride, pad, kind, nhwc):
             w = w.contiguous(memory_format=torch.channels_last)
         return x, w
 
-    def forward():
+    def forward(relu=False):
         x, w = tensors()
+        if relu:
+            return lambda b=randn(K).to(w.dtype): F.relu(F.conv2d(x, w, b, stride, pad))
         return lambda: F.conv2d(x, w, None, stride, pad)
 
     def both():
         x, w = tensors()
         dy = torch.ones_like(F.conv2d(x, w, None, stride, pad))
-        x.requires_grad_()
-        w.requires_grad_()
+        x, w = x.requires_grad_(), w.requires_grad_()
 
         def run():
             y = F.conv2d(x, w, None, stride, pad)
             return torch.autograd.grad(y, (x, w), dy)
         return run
     rows[name], rows[name + "_fwdbwd"] = forward, both
+    rows[name + "_relu"] = lambda: forward(True)
 
 
 # ---- networks ------------------------------------------------------------------------

@@ -89,6 +89,8 @@ def cpu_rows():
         row("conv_large_fwdbwd", 3 * large, "GFLOP/s", "fma", torch7=108),
         row("conv_small_bf16", small, "GFLOP/s"),
         row("conv_large_bf16", large, "GFLOP/s"),
+        row("conv_small_relu", small, "GFLOP/s", "fma"),
+        row("conv_large_relu", large, "GFLOP/s", "fma"),
         memory("copy", N, 8), memory("add_inplace", N, 12),
         memory("add", N, 12), memory("relu", N, 8, torch7=1.4),
         memory("exp", N, 8, 0.8, 4.2), memory("sigmoid", N, 8, 0.8, 3.4),
@@ -151,7 +153,8 @@ def cuda_rows():
         work = conv_flops(*sizes)
         for kind in ("f32", "tf32", "bf16"):
             rows += [row(f"conv_{shape}_{kind}", work, "TFLOP/s", kind),
-                     row(f"conv_{shape}_{kind}_fwdbwd", 3 * work, "TFLOP/s", kind)]
+                     row(f"conv_{shape}_{kind}_fwdbwd", 3 * work, "TFLOP/s", kind),
+                     row(f"conv_{shape}_{kind}_relu", work, "TFLOP/s", kind)]
     rows += [row("adam_800", 1, "us"), row("clip_norm_800", 1, "us"),
              memory("adam_large", 7)]
     rows += [row(name, 1 << 28, "GB/s") for name in (

@@ -317,6 +317,58 @@ describe("nn.Sequential", function()
   end)
 end)
 
+describe("nn.Sequential of a Conv2d, a ReLU and a MaxPool2d", function()
+  -- calls of conv2d and max_pool2d that name an activation while m runs on x
+  local function fused_calls(m, x)
+    local conv2d, max_pool2d, seen = mt.conv2d, mt.max_pool2d, {}
+    mt.conv2d = function(...)
+      seen[#seen + 1] = select(8, ...) and "conv2d" or nil
+      return conv2d(...)
+    end
+    mt.max_pool2d = function(...)
+      seen[#seen + 1] = select(6, ...) and "max_pool2d" or nil
+      return max_pool2d(...)
+    end
+    local ok, y = pcall(m, x)
+    mt.conv2d, mt.max_pool2d = conv2d, max_pool2d
+    assert.is_true(ok, y)
+    return table.concat(seen, " "), y
+  end
+
+  it("computes in one pass what follows, with the same gradients", function()
+    mt.manual_seed(6)
+    local x = mt.randn(2, 3, 12, 11)
+    local function compare(calls, ...)
+      local modules, z = { ... }, x
+      local m = nn.Sequential(modules)
+      local seen, y = fused_calls(m, x)
+      assert.equal(calls, seen)
+      for _, module in ipairs(modules) do z = module(z) end
+      assert.is_true(y:equal(z))
+      local parameters = m:parameters()
+      local g = mt.grad({ y:square():sum() }, parameters)
+      local h = mt.grad({ z:square():sum() }, parameters)
+      for i = 1, #parameters do assert.is_true(g[i]:equal(h[i]), i) end
+    end
+    local conv, relu, pool = nn.Conv2d(3, 4, 3, { padding = 1 }), nn.ReLU(),
+      nn.MaxPool2d(3, { stride = 2, padding = 1 })
+    compare("conv2d", conv, relu)
+    compare("conv2d", conv, relu, nn.AvgPool2d(2))
+    compare("max_pool2d", conv, relu, pool)
+    compare("", conv, pool)
+    compare("max_pool2d", conv, nn.Tanh(), relu, pool)
+    local hook = pool:register_forward_hook(function() end)
+    compare("conv2d", conv, relu, pool)
+    hook.remove()
+    hook = relu:register_forward_hook(function() end)
+    compare("", conv, relu, pool)
+    hook.remove()
+    local Mine = mt.class("Mine", nn.Conv2d)
+    compare("max_pool2d", Mine(3, 4, 3), relu, pool)
+    compare("", Mine(3, 4, 3), relu)
+  end)
+end)
+
 describe("nn.Sequential with an activation behind a Linear", function()
   -- mt.linear calls that name an activation while fn runs
   local function fused_calls(fn)

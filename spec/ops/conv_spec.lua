@@ -179,3 +179,75 @@ describe("conv2d with windows of 3 x 3 or 5 x 5 and stride 1", function()
     assert.equal(2 * 8 * (400 - 16), y:isfinite():sum():item()) -- all but their tiles
   end)
 end)
+
+describe("conv2d with relu", function()
+  -- unrolled, directly in blocks of channels and padded, by Winograd's way
+  local RECTIFIED = {
+    { { 2, 5, 17, 33 }, { 9, 5, 3, 3 }, { stride = 2, padding = 1 } },
+    { { 2, 300, 9, 21 }, { 7, 300, 1, 2 }, {} },
+    { { 3, 4, 20, 37 }, { 10, 2, 5, 5 }, { groups = 2, padding = { 2, 1 } } },
+    { { 1, 600, 6, 64 }, { 13, 600, 1, 1 }, {} },
+    { { 2, 16, 28, 28 }, { 20, 16, 3, 3 }, { padding = 1 } },
+    { { 2, 10, 17, 19 }, { 9, 10, 5, 5 }, {} },
+    { { 3, 0, 4, 4 }, { 5, 0, 3, 3 }, {} },
+  }
+
+  local function run(case, dtype, bias, fused)
+    mt.manual_seed(31)
+    local x, w = mt.randn(case[1]):to(dtype), mt.randn(case[2]):to(dtype)
+    local b = bias and mt.randn(case[2][1]):to(dtype) or nil
+    if case[1][2] > 0 then x[{ 1, 1, 1, 1 }] = 0 / 0 end
+    local opts = { activation = fused and "relu" or nil }
+    for k, v in pairs(case[3]) do opts[k] = v end
+    x:requires_grad_()
+    local y = mt.conv2d(x, w, b, opts)
+    if not fused then y = y:relu() end
+    y:backward(mt.ones_like(y))
+    return y:detach(), x.grad
+  end
+
+  it("equals the two after each other", function()
+    for i, case in ipairs(RECTIFIED) do
+      for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16" } do
+        for _, bias in ipairs { true, false } do
+          local y, dx = run(case, dtype, bias, true)
+          local z, dz = run(case, dtype, bias, false)
+          local what = ("case %d, %s"):format(i, dtype)
+          assert.is_true(y:nan_to_num(7):equal(z:nan_to_num(7)), what)
+          assert.is_true(y:isnan():equal(z:isnan()), what)
+          assert.is_true(dx:equal(dz), what)
+        end
+      end
+    end
+  end)
+
+  it("names what it does not know", function()
+    local ok, err = pcall(mt.conv2d, mt.ones(1, 1, 2, 2), mt.ones(1, 1, 1, 1),
+                          { activation = "gelu" })
+    assert.is_false(ok)
+    assert.truthy(err:find("none|relu", 1, true), err)
+  end)
+end)
+
+describe("max_pool2d with relu", function()
+  it("equals the relu before it, gradients of gradients too", function()
+    for _, opts in ipairs { { 2 }, { 3, { stride = 2, padding = 1 } },
+                            { { 2, 3 }, { stride = 1, dilation = 2 } } } do
+      local x = mt.randn(2, 3, 12, 13):requires_grad_()
+      local more = { activation = "relu" }
+      for k, v in pairs(opts[2] or {}) do more[k] = v end
+      local y, mask = mt.max_pool2d(x, opts[1], more)
+      local z = mt.max_pool2d(x:relu(), opts[1], opts[2])
+      assert.is_true(y:equal(z))
+      assert.is_true(mask:eq(0):equal(y:eq(0)))
+      local dy = mt.randn(y:shape()):requires_grad_()
+      local g = mt.grad({ y }, { x }, { grad_outputs = { dy }, create_graph = true })[1]
+      local h = mt.grad({ z }, { x }, { grad_outputs = { dy }, create_graph = true })[1]
+      assert.is_true(g:equal(h))
+      local v = mt.randn(x:shape())
+      local gg = mt.grad({ (g * v):sum() }, { dy })[1]
+      local hh = mt.grad({ (h * v):sum() }, { dy })[1]
+      assert.is_true(gg:equal(hh))
+    end
+  end)
+end)

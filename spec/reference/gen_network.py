@@ -2,6 +2,7 @@
 import torch
 import torch.nn.functional as F
 
+import refdata
 from refdata import apart, case, f64, grid, integers
 from gen_reduce import lua_dim
 
@@ -64,15 +65,17 @@ def linear():
             None, False, name, grad=False)
 
 
-def conv(op, name, x, w, b, check=False, stride=1, padding=0, dilation=1, groups=1):
-    attrs = {}
+def conv(op, name, x, w, b, check=False, stride=1, padding=0, dilation=1, groups=1,
+         relu=False, **more):
+    attrs = {"activation": "relu"} if relu else {}
+    after = F.relu if relu else lambda y: y
     for key, v, default in (("stride", stride, 1), ("padding", padding, 0),
                             ("dilation", dilation, 1), ("groups", groups, 1)):
         if v != default:
             attrs[key] = v
     case(op, name, [x, w, b],
-         lambda x, w, b: F.conv2d(x, w, b, stride, padding, dilation, groups),
-         attrs=attrs, check=check)
+         lambda x, w, b: after(F.conv2d(x, w, b, stride, padding, dilation, groups)),
+         attrs=attrs, check=check, **more)
 
 
 CONVS = [
@@ -155,6 +158,36 @@ def pools():
          attrs=dict(kernel=2))
     case("avg_pool2d", "empty batch", [zeros(0, 2, 4, 4)],
          lambda x: F.avg_pool2d(x, 2), attrs=dict(kernel=2))
+
+
+def activated():
+    """relu in conv2d and max_pool2d; numbers of its own, so that others stay."""
+    state = refdata.random.get_state()
+    refdata.random.seed(7)
+    for name, xs, ws, bias, kw in CONVS:
+        conv("conv2d", "relu, " + name, grid(*xs), grid(*ws, low=-1, high=1),
+             grid(ws[0]) if bias else None, small(xs), relu=True, **kw)
+    conv("conv2d", "relu, channels with a tail", grid(1, 17, 5, 19),
+         grid(9, 17, 3, 3, low=-1, high=1, step=1 / 4), grid(9), padding=1, relu=True)
+    conv("conv2d", "relu, empty batch", zeros(0, 2, 4, 4), grid(3, 2, 3, 3), grid(3),
+         relu=True)
+    conv("conv2d", "relu, infinity and NaN", f64([[[[INF, 1], [NAN, -INF]]]]),
+         f64([[[[1]]], [[[-2]]]]), None, relu=True, grad=False)
+
+    def add(name, x, kw, check=False):
+        def fn(x):
+            y, i = F.max_pool2d(x, kw["kernel"], kw.get("stride"), kw.get("padding", 0),
+                                return_indices=True)
+            return F.relu(y), torch.where(y > 0, mask_of(i), torch.zeros_like(i))
+        case("max_pool2d", "relu, " + name, [x], fn, check=check,
+             attrs=dict(kw, activation="relu"))
+    for name, shape, kw in POOLS:
+        x = apart(*shape)
+        add(name, x, kw, x.numel() <= 96)
+    add("nothing above 0", f64([[[[-1, 0], [-2, -INF]]]]), dict(kernel=1))
+    add("NaN passes", f64([[[[1, NAN, 3, -1, -2], [4, 5, 6, -3, -4]]]]),
+        dict(kernel=2, stride=1))
+    refdata.random.set_state(state)
 
 
 LARGE = [[10000, 9999, -10000], [-10000, -10000, -10000], [0, 10000, 10000], [1, 2, 3]]
@@ -459,6 +492,7 @@ def generate():
     linear()
     conv2d()
     pools()
+    activated()
     softmaxes()
     layer_norms()
     layer_norm_backwards()

@@ -3,8 +3,10 @@
 local mt = require "mytensor"
 local check = require "mytensor.check"
 local class = require "mytensor.class"
+local Conv2d = require "mytensor.nn.conv2d"
 local GELU = require "mytensor.nn.gelu"
 local Linear = require "mytensor.nn.linear"
+local MaxPool2d = require "mytensor.nn.max_pool2d"
 local Module = require "mytensor.nn.module"
 local ReLU = require "mytensor.nn.relu"
 local walk = require "mytensor.nn.walk"
@@ -81,43 +83,68 @@ local function is_plain(module, kind, forward)
   return not (state.before or state.after or state.values.forward)
 end
 
-local linear_forward, relu_forward = Linear.forward, ReLU.forward
-local gelu_forward = GELU.forward
+local forward_of = {}
+for _, kind in ipairs { Conv2d, GELU, Linear, MaxPool2d, ReLU } do
+  forward_of[kind] = kind.forward
+end
+local function is(module, kind) return is_plain(module, kind, forward_of[kind]) end
 
--- The activation that can be computed together with the Linear before it, so that
--- nobody can tell. Not gelu while ops are recorded: its gradient would repeat the
--- product.
-local function fused_activation(linear, after)
-  if not after or not is_plain(linear, Linear, linear_forward) then return nil end
-  if is_plain(after, ReLU, relu_forward) then return "relu" end
-  if is_plain(after, GELU, gelu_forward) and after.approximate == "none"
-     and not mt.is_grad_enabled() then
-    return "gelu"
+local function linear(activation)
+  return function(module, _, x)
+    return mt.linear(x, module.weight, module.bias, activation)
+  end
+end
+local linear_relu, linear_gelu = linear "relu", linear "gelu"
+
+local function conv_relu(conv, _, x)
+  return mt.conv2d(x, conv.weight, conv.bias, conv.stride, conv.padding, conv.dilation,
+                   conv.groups, "relu")
+end
+
+local function relu_pool(_, pool, x)
+  local y = mt.max_pool2d(x, pool.kernel, pool.stride, pool.padding, pool.dilation,
+                          "relu")
+  return y
+end
+
+-- What computes two modules in one pass, so that nobody can tell. Not gelu while ops
+-- are recorded: its gradient would repeat the product. A relu before a pooling is taken
+-- of what that leaves, which is less.
+local function fused(module, after, third)
+  if after == nil then return nil end
+  if is(after, ReLU) then
+    if is(module, Linear) then return linear_relu end
+    return is(module, Conv2d) and not is(third, MaxPool2d) and conv_relu or nil
+  elseif is(after, MaxPool2d) then
+    return is(module, ReLU) and relu_pool or nil
+  elseif is(after, GELU) and after.approximate == "none" and is(module, Linear)
+         and not mt.is_grad_enabled() then
+    return linear_gelu
   end
   return nil
 end
 
---- A Linear with a ReLU (or, where nothing is recorded, a GELU) behind it is computed
---- in one pass, unless one of the two has hooks or is of a subclass.
+--- A Linear or Conv2d with a ReLU behind it is computed in one pass, as are a ReLU with
+--- a MaxPool2d behind it and, where nothing is recorded, a Linear with a GELU, unless
+--- one of the two has hooks or is of a subclass.
 --- @param ... any the input of the first module
 --- @return any what the last one gives; the input if there is none
 function Sequential:forward(...)
   local n = #self
   if n == 0 then return ... end
   local values = self._state.values
-  local activation = n > 1 and select("#", ...) == 1
-                     and fused_activation(values[1], values[2])
+  local both = select("#", ...) == 1 and fused(values[1], values[2], values[3])
   local i, x = 2
-  if activation then
-    i, x = 3, mt.linear((...), values[1].weight, values[1].bias, activation)
+  if both then
+    i, x = 3, both(values[1], values[2], (...))
   else
     x = values[1](...)
   end
   while i <= n do
-    local module = values[i]
-    activation = fused_activation(module, values[i + 1])
-    if activation then
-      i, x = i + 2, mt.linear(x, module.weight, module.bias, activation)
+    local module, after = values[i], values[i + 1]
+    both = fused(module, after, values[i + 2])
+    if both then
+      i, x = i + 2, both(module, after, x)
     else
       i, x = i + 1, module(x)
     end
