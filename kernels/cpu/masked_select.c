@@ -1,12 +1,14 @@
-/* kernels/cpu/masked_select.c -- the elements where a mask is true, in order. */
-#include "kernels/cpu/cpu.h"
+/* kernels/cpu/masked_select.c -- the elements where a mask is true, in order: parts count
+** theirs, then write them. */
+#include "kernels/cpu/select.h"
 
-#define MOST_PARTS 64
+#define PIECE 65536 /* elements between two looks at call->interrupt */
 
 typedef struct selection {
   const mt_call *call;
+  const mt_select_loops *loops;
   int64_t n, parts, count;
-  int64_t before[MOST_PARTS]; /* how many a part has, then how many lie before it */
+  int64_t before[MT_SELECT_PARTS + 1]; /* how many a part has; then those before it */
 } selection;
 
 static int64_t begin_of(const selection *s, int64_t part) {
@@ -17,67 +19,41 @@ static void count_parts(void *context, int64_t lo, int64_t hi) {
   selection *s = context;
   const uint8_t *mask = (const uint8_t *)s->call->in[1]->data;
   for (int64_t part = lo; part < hi; part++) {
-    int64_t sum = 0;
-    for (int64_t i = begin_of(s, part), end = begin_of(s, part + 1); i < end;) {
-      const int64_t stop = end - i < 128 ? end : i + 128;
-      uint8_t few = 0; /* at most 128 */
-      for (; i < stop; i++) few = (uint8_t)(few + (mask[i] != 0));
-      sum += few;
-    }
-    s->before[part] = sum;
+    const int64_t begin = begin_of(s, part);
+    s->before[part] = s->loops->count(begin_of(s, part + 1) - begin, mask + begin);
   }
 }
 
-/* Eight elements at a time, by way of a buffer, so that none is written beyond the
-** part's own. */
-#define SELECT(T, sfx)                                                           \
-  static void select_##sfx(void *context, int64_t lo, int64_t hi) {              \
-    const selection *s = context;                                                \
-    const uint8_t *mask = (const uint8_t *)s->call->in[1]->data;                 \
-    const T *x = (const T *)s->call->in[0]->data;                                \
-    for (int64_t part = lo; part < hi; part++) {                                 \
-      int64_t i = begin_of(s, part), end = begin_of(s, part + 1);                \
-      T *y = (T *)s->call->out[0]->data + s->before[part];                       \
-      T *const last = (T *)s->call->out[0]->data + s->count;                     \
-      for (; i + 8 <= end; i += 8) {                                             \
-        uint64_t eight;                                                          \
-        T chosen[9];                                                             \
-        int m = 0;                                                               \
-        memcpy(&eight, mask + i, 8);                                             \
-        if (eight == 0) continue;                                                \
-        for (int j = 0; j < 8; j++) chosen[m] = x[i + j], m += mask[i + j] != 0; \
-        if (m > last - y) m = (int)(last - y);                                   \
-        for (int j = 0; j < m; j++) y[j] = chosen[j];                            \
-        y += m;                                                                  \
-      }                                                                          \
-      for (; i < end; i++)                                                       \
-        if (mask[i] && y < last) *y++ = x[i];                                    \
-    }                                                                            \
+static void select_parts(void *context, int64_t lo, int64_t hi) {
+  const selection *s = context;
+  const mt_view *x = s->call->in[0];
+  const uint8_t *mask = (const uint8_t *)s->call->in[1]->data;
+  const int64_t size = mt_cpu_size(x->dtype);
+  const mt_select_fn select = s->loops->select[__builtin_ctz((unsigned)size)];
+  for (int64_t part = lo; part < hi; part++) {
+    const int64_t end = begin_of(s, part + 1);
+    int64_t found = s->before[part];
+    for (int64_t i = begin_of(s, part); i < end && !mt_stopped(s->call); i += PIECE)
+      found +=
+          select(end - i < PIECE ? end - i : PIECE, mask + i, x->data + i * size,
+                 s->call->out[0]->data + found * size, s->before[part + 1] - found);
   }
-SELECT(uint8_t, 1)
-SELECT(uint16_t, 2)
-SELECT(uint32_t, 4)
-SELECT(uint64_t, 8)
+}
 
 /* _masked_select(x, mask, count) */
 static mt_status masked_select_run(const mt_call *call) {
   const mt_view *x = call->in[0];
-  selection s = {.call = call, .n = mt_cpu_numel(x), .count = call->attr[0].i[0]};
-  if (s.n == 0 || s.count == 0) return MT_OK;
-  s.parts = call->num_threads < 2 ? 1 : call->num_threads;
-  if (s.parts > MOST_PARTS) s.parts = MOST_PARTS;
-  if (s.n / s.parts < MT_GRAIN) s.parts = 1;
-  mt_cpu_parallel_for(call, s.parts, 1, count_parts, &s);
-  if (mt_stopped(call)) return MT_OK;
-  int64_t sum = 0;
-  for (int64_t part = 0; part < s.parts; part++) {
-    const int64_t count = s.before[part];
-    s.before[part] = sum;
-    sum += count;
+  selection s = {.call = call, .loops = MT_ISA_PICK(mt_select), .n = mt_cpu_numel(x)};
+  const int64_t count = call->attr[0].i[0];
+  if (s.n == 0 || count == 0) return MT_OK;
+  s.parts = mt_select_parts(call, s.n);
+  if (s.parts > 1) {
+    mt_cpu_parallel_for(call, s.parts, 1, count_parts, &s);
+    if (mt_stopped(call)) return MT_OK;
+    if (mt_select_before(s.parts, s.before) != count) return MT_OK; /* not the mask's */
   }
-  static const mt_range_fn by_size[] = {
-      [1] = select_1, [2] = select_2, [4] = select_4, [8] = select_8};
-  mt_cpu_parallel_for(call, s.parts, 1, by_size[mt_cpu_size(x->dtype)], &s);
+  s.before[s.parts] = count;
+  mt_cpu_parallel_for(call, s.parts, 1, select_parts, &s);
   return MT_OK;
 }
 

@@ -1,15 +1,14 @@
 /* kernels/cpu/nonzero.c -- the positions of the elements that are not 0: parts count
 ** theirs, then write them. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/select.h"
 
-#define BLOCK      512 /* elements */
-#define MOST_PARTS 64
+#define BLOCK 512 /* elements */
 
 typedef struct finding {
   const mt_call *call;
   mt_space s;
   int64_t parts;
-  int64_t before[MOST_PARTS]; /* how many a part has, then how many lie before it */
+  int64_t before[MT_SELECT_PARTS + 1]; /* how many a part has; then those before it */
   bool writing;
 } finding;
 
@@ -21,32 +20,11 @@ static const uint8_t *flags(const finding *f, int64_t n, const char *p, uint8_t 
   return room;
 }
 
-static int64_t count_flags(int64_t n, const uint8_t *set) { /* n at most BLOCK */
-  int64_t sum = 0;
-  for (int64_t i = 0; i < n;) {
-    const int64_t stop = n - i < 128 ? n : i + 128;
-    uint8_t few = 0;
-    for (; i < stop; i++) few = (uint8_t)(few + set[i]);
-    sum += few;
-  }
-  return sum;
-}
-
-/* Where set: position i, i + 1, ... from 1; returns how many. */
-static int64_t write_positions(int64_t n, const uint8_t *set, int64_t i, int64_t most,
-                               int64_t *at) {
-  int64_t found = 0, room[BLOCK];
-  for (int64_t k = 0; k < n; k++) room[found] = i + k + 1, found += set[k];
-  if (found > most) found = most;
-  memcpy(at, room, (size_t)found * sizeof *at);
-  return found;
-}
-
 static void run_parts(void *context, int64_t lo, int64_t hi) {
   finding *f = context;
+  const mt_select_loops *loops = MT_ISA_PICK(mt_select);
   const mt_view *x = f->call->in[0];
   int64_t *const y = (int64_t *)f->call->out[0]->data;
-  const int64_t count = f->call->out[0]->shape[0];
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   uint8_t room[BLOCK];
   for (int64_t part = lo; part < hi; part++) {
@@ -60,9 +38,10 @@ static void run_parts(void *context, int64_t lo, int64_t hi) {
       if (i % (BLOCK << 11) < BLOCK && mt_stopped(f->call)) return;
       const uint8_t *set = flags(f, run, x->data + offset[0], room);
       if (f->writing)
-        found += write_positions(run, set, i, count - found, y + found);
+        found +=
+            loops->positions(run, set, i + 1, y + found, f->before[part + 1] - found);
       else
-        found += count_flags(run, set);
+        found += loops->count(run, set);
       mt_space_advance(&f->s, run, coord, offset);
       i += run;
     }
@@ -73,22 +52,17 @@ static void run_parts(void *context, int64_t lo, int64_t hi) {
 /* _nonzero(x, count): positions from 1 in x's row-major order; a new vector. */
 static mt_status nonzero_run(const mt_call *call) {
   const mt_view *x = call->in[0];
-  finding f = {.call = call, .parts = 1};
+  finding f = {.call = call};
   mt_space_make(&f.s, 1, &x, true);
   if (f.s.numel == 0 || call->out[0]->shape[0] == 0) return MT_OK;
-  if (call->num_threads > 1 && f.s.numel / call->num_threads >= MT_GRAIN)
-    f.parts = call->num_threads < MOST_PARTS ? call->num_threads : MOST_PARTS;
+  f.parts = mt_select_parts(call, f.s.numel);
   if (f.parts > 1) {
     mt_cpu_parallel_for(call, f.parts, 1, run_parts, &f);
     if (mt_stopped(call)) return MT_OK;
-    int64_t sum = 0;
-    for (int64_t part = 0; part < f.parts; part++) {
-      const int64_t own = f.before[part];
-      f.before[part] = sum;
-      sum += own;
-    }
-    if (sum != call->out[0]->shape[0]) return MT_OK; /* count was not that of x */
+    const int64_t found = mt_select_before(f.parts, f.before);
+    if (found != call->out[0]->shape[0]) return MT_OK; /* count was not that of x */
   }
+  f.before[f.parts] = call->out[0]->shape[0];
   f.writing = true;
   mt_cpu_parallel_for(call, f.parts, 1, run_parts, &f);
   return MT_OK;

@@ -6,6 +6,7 @@
 ** up columns. Long reductions are cut into chunks whose states are merged in order.
 ** The cut depends on shapes only: threads do not change a result. */
 #include "kernels/cpu/reduce.h"
+#include "kernels/cpu/select.h"
 #include "kernels/cpu/tables.h"
 
 #define CHUNK      65536 /* elements that one state takes up, of long rows */
@@ -117,11 +118,19 @@ static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t h
   const mt_space *s = &r->folded;
   _Alignas(64) char buffer[(BUFFER + MT_ROW_UNIT) * 8];
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS], seen = 0, held = 0;
+  const bool bytes = r->kind == MT_FOLD_COUNT && r->size == 1 && s->stride[0][0] == 1;
+  const mt_count_fn count = MT_ISA_PICK(mt_select)->count;
   if (lo >= hi) return;
   mt_space_seek(s, lo, coord, offset);
   while (lo < hi) {
     int64_t run = s->size[0] - coord[0];
     if (run > hi - lo) run = hi - lo;
+    if (bytes) { /* are counted as they are */
+      state->i += count(run, (const uint8_t *)x + *offset);
+      mt_space_advance(s, run, coord, offset);
+      lo += run;
+      continue;
+    }
     const bool direct = r->direct && run >= DIRECT_RUN;
     if (!direct && run > BUFFER - held) run = BUFFER - held;
     if (direct || run == 0) { /* first what was collected before */

@@ -119,6 +119,11 @@ mt_status mt_build_nonzero(mt_build_call *c) {
     c->out[0] = mt_czeros(c->calc, MT_I64, mt_device_of(x), 2, shape);
     return MT_OK;
   }
+  if (ndim == 1) {
+    const int64_t shape[] = {count, 1};
+    c->out[0] = mt_creshape(c->calc, flat, 2, shape);
+    return MT_OK;
+  }
   mt_tensor *column[MT_MAX_DIMS];
   int64_t stride[MT_MAX_DIMS];
   mt_default_strides(ndim, x->v.shape, stride);

@@ -1,0 +1,68 @@
+-- spec/ops/select_spec.lua: what masks choose on the CPU, against plain Lua: sizes
+-- around the steps of the kernels, few and many true ones, by any number of threads.
+
+local mt = require "mytensor"
+
+local ALL = { "float32", "float64", "float16", "bfloat16", "int64", "int32", "int16",
+  "int8", "uint8", "bool" }
+
+describe("a mask", function()
+  local threads = mt.get_num_threads()
+  setup(function() mt.manual_seed(33) end)
+  teardown(function() mt.set_num_threads(threads) end)
+
+  local function places_of(mask)
+    local places = {}
+    for i, set in ipairs(mask:totable()) do
+      if set then places[#places + 1] = i end
+    end
+    return mt.tensor(places, { dtype = "int64" })
+  end
+
+  it("chooses in order, and tells how many and where", function()
+    for _, n in ipairs { 1, 7, 8, 31, 32, 33, 64, 95, 511, 513, 70001, 200003 } do
+      for _, share in ipairs { 0, 0.003, 0.5, 0.99, 1 } do
+        local mask = mt.rand(n):lt(share)
+        if share == 0.99 then mask:narrow(1, n // 2 + 1, n - n // 2):fill_(0) end
+        local places = places_of(mask)
+        for count = 1, n < 70000 and 1 or 3 do
+          mt.set_num_threads(count)
+          local text = ("%d, %g by %d"):format(n, share, count)
+          assert.equal(places:numel(), mask:count_nonzero():item(), text)
+          assert.equal(places:numel() > 0, mask:any():item(), text)
+          assert.equal(places:numel() == n, mask:all():item(), text)
+          if places:numel() == 0 then
+            assert.same({ 0 }, mt.rand(n):masked_select(mask):shape())
+            assert.same({ 0, 1 }, mask:nonzero():shape())
+          else
+            assert.is_true(mask:nonzero():select(2, 1):equal(places), text)
+            for _, dtype in ipairs(ALL) do
+              local x = mt.randint(0, 99, { n }):to(dtype)
+              local y = x:masked_select(mask)
+              assert.is_true(y:equal(x:index_select(1, places)), text .. " " .. dtype)
+            end
+          end
+        end
+      end
+    end
+  end)
+
+  it("with strides, and of numbers, tells where", function()
+    for count = 1, 3 do
+      mt.set_num_threads(count)
+      local x = mt.randint(0, 3, { 300, 501 })
+      local want = places_of(x:ne(0):reshape(-1))
+      for _, v in ipairs { x, x:t():contiguous():t(), x:to "float16" } do
+        local at = v:nonzero()
+        local flat = (at:select(2, 1) - 1) * 501 + at:select(2, 2)
+        assert.is_true(flat:equal(want))
+      end
+      local wide = mt.stack({ x, x }, 3):ne(0):select(3, 1)
+      assert.equal(want:numel(), wide:count_nonzero():item())
+      assert.equal(want:numel(), wide:contiguous():t():count_nonzero():item())
+      assert.is_true(wide:count_nonzero(2):equal(x:count_nonzero(2)))
+      assert.is_true(wide:contiguous():count_nonzero(2):equal(x:count_nonzero(2)))
+      assert.is_true(wide:contiguous():count_nonzero(1):equal(x:count_nonzero(1)))
+    end
+  end)
+end)
