@@ -13,10 +13,11 @@
 
 #include "runtime/host.h"
 
-#define UNIT    16                  /* bytes; classes are its multiples */
-#define LARGEST 256                 /* of the small ones */
-#define REGION  ((size_t)1 << 30)   /* bytes of addresses; beyond it, malloc */
-#define STEP    ((size_t)256 << 10) /* so much of it is made usable at once */
+#define UNIT      16                   /* bytes; classes are its multiples */
+#define LARGEST   256                  /* of the small ones */
+#define REGION    ((size_t)1 << 30)    /* bytes of addresses; beyond it, malloc */
+#define STEP      ((size_t)256 << 10)  /* so much of it is made usable at once */
+#define HUGE_PAGE ((uintptr_t)2 << 20) /* bytes */
 
 /* With a sanitizer each object is malloc's, so that it sees their bounds. */
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -53,8 +54,20 @@ static void *carve(size_t size) {
   return p;
 }
 
+/* malloc's block, in huge pages if it is large: a string of 512 MB, which nothing can
+** interrupt, is made in a quarter of the time. What grows by realloc is left alone: to
+** move huge pages takes longer than small ones. */
+static void *take_large(size_t size) {
+  void *p = malloc(size);
+  if (p == NULL || size < 4 * HUGE_PAGE) return p;
+  const uintptr_t from = ((uintptr_t)p + HUGE_PAGE - 1) & ~(HUGE_PAGE - 1);
+  const uintptr_t to = ((uintptr_t)p + size) & ~(HUGE_PAGE - 1);
+  madvise((void *)from, to - from, MADV_HUGEPAGE); /* only advice: it may fail */
+  return p;
+}
+
 static void *take(size_t size) {
-  if (size > LARGEST) return malloc(size);
+  if (size > LARGEST) return take_large(size);
   void **list = &own.list[class_of(size)], *p = *list;
   if (p == NULL) return carve(size);
   *list = *(void **)p;
