@@ -98,17 +98,6 @@ end
 
 -- ---- pieces -------------------------------------------------------------------------
 
-local function check_dim(n, name, x, dim)
-  dim = check.integer(n, name, dim, "dim")
-  local ndim = x:dim()
-  local d = dim < 0 and dim + ndim + 1 or dim
-  if d < 1 or d > ndim then
-    check.fail(n, name, "dim %d is out of range for shape %s", dim,
-               check.shape_text(x:shape()))
-  end
-  return d
-end
-
 -- Sizes of the pieces: n of almost one size, or those that begin at the positions.
 local function piece_sizes(name, size, pieces, equal)
   local sizes = {}
@@ -150,7 +139,7 @@ end
 --- @return mytensor.Tensor[]
 function arrange.tensor_split(x, pieces, dim)
   check.type(1, "tensor_split", x, "tensor")
-  return cut("tensor_split", x, pieces, check_dim(3, "tensor_split", x, dim or 1))
+  return cut("tensor_split", x, pieces, check.dim(3, "tensor_split", x, dim or 1))
 end
 
 local function split_along(name, x, pieces, dim, least)

@@ -13,13 +13,8 @@ local bridge = {}
 --- @return function
 function bridge.iter(t, dim)
   check.type(1, "iter", t, "tensor")
-  dim = check.integer(2, "iter", dim or 1, "dim")
   if t:dim() == 0 then check.fail(1, "iter", "a tensor with dims expected") end
-  local d = dim < 0 and dim + t:dim() + 1 or dim
-  if d < 1 or d > t:dim() then
-    check.fail(2, "iter", "dim %d is out of range for shape %s", dim,
-               check.shape_text(t:shape()))
-  end
+  local d = check.dim(2, "iter", t, dim or 1)
   return function(n, i)
     if i < n then return i + 1, t:select(d, i + 1) end
   end, t:size(d), 0

@@ -82,6 +82,19 @@ function check.integer(n, name, v, what, least)
   return i
 end
 
+--- Raise unless `dim` is one of the tensor's dims, from 1, or from the end if negative.
+--- @return integer from 1
+function check.dim(n, name, tensor, dim)
+  dim = check.integer(n, name, dim, "dim")
+  local ndim = tensor:dim()
+  local d = dim < 0 and dim + ndim + 1 or dim
+  if d < 1 or d > ndim then
+    check.fail(n, name, "dim %d is out of range for shape %s", dim,
+               check.shape_text(tensor:shape()))
+  end
+  return d
+end
+
 --- Raise unless `v` is a number in [low, high], or [low, high) with `open`. NaN fails.
 --- @return number
 function check.number(n, name, v, what, low, high, open)
