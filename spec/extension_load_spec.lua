@@ -91,6 +91,7 @@ describe("mt.extension.load", function()
     end
     fails "table with name and sources expected, got nil"
     fails("unknown option 'source'", { source = "x" })
+    fails("unknown option 'output'", { output = "x" })
     fails("name is missing", { sources = { "x.c" } })
     fails("name: string expected, got number", { name = 1 })
     fails("name 'a%-b' is no identifier", { name = "a-b", sources = { "x.c" } })

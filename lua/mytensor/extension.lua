@@ -9,7 +9,7 @@ local extension = {}
 -- ---- options ------------------------------------------------------------------------
 
 local KNOWN = { name = "string", sources = "table", flags = "flags",
-  cuda_flags = "flags", link_flags = "flags", verbose = "boolean", output = "string" }
+  cuda_flags = "flags", link_flags = "flags", verbose = "boolean" }
 
 local function list_of(key, value)
   local list = {}
@@ -36,15 +36,17 @@ local function list_of(key, value)
   return list
 end
 
-local function check_options(o)
+-- more: an option, a string, that there is besides.
+local function check_options(o, more)
   if type(o) ~= "table" then
     error(("table with name and sources expected, got %s"):format(type(o)), 0)
   end
   for key, value in pairs(o) do
-    local wanted = KNOWN[key]
+    local wanted = KNOWN[key] or key == more and "string"
     if not wanted then
       error(("unknown option '%s'; there are name, sources, flags, cuda_flags, "
-        .. "link_flags, verbose"):format(tostring(key)), 0)
+        .. "link_flags, verbose%s"):format(tostring(key), more and ", " .. more or ""),
+        0)
     end
     local kind = type(value)
     if wanted == "flags" and kind ~= "string" and kind ~= "table" then
@@ -61,12 +63,12 @@ local function check_options(o)
 end
 
 -- What is to be built: the options, the sources' texts, the commands' identities.
-local function describe(o)
-  check_options(o)
+local function describe(o, more)
+  check_options(o, more)
   local b = { name = o.name, sources = list_of("sources", o.sources), texts = {},
     languages = {}, flags = list_of("flags", o.flags), verbose = o.verbose,
     cuda_flags = list_of("cuda_flags", o.cuda_flags),
-    link_flags = list_of("link_flags", o.link_flags), output = o.output }
+    link_flags = list_of("link_flags", o.link_flags) }
   for i, path in ipairs(b.sources) do
     local language = compiler.language_of(path)
     if not language then
@@ -305,7 +307,8 @@ end
 --- which is found, as Lua's headers are. `MT_EXTENSION_CUDA` is defined where a .cu
 --- file is among the sources. A build is used again while the sources, what they
 --- include (but for the system's headers), flags and compilers are the same; several
---- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers.
+--- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers. What
+--- does not compile or link is an error with what the compiler said.
 --- @param options { name: string, sources: string[], flags?: string|string[] for cc and
 ---   c++ (-D and -I for nvcc, too), cuda_flags?: string|string[] for nvcc, link_flags?:
 ---   string|string[], verbose?: boolean tells the commands }
@@ -316,12 +319,12 @@ function extension.load(options)
 end
 
 --- Compile sources to a file, a module that `require` finds where package.cpath does.
---- @param options table as for load; output: the file, default name.so
+--- @param options table as for load; output: the file, `<name>.so` unless given
 --- @return string path
 function extension.build(options)
   local path = call("build", function(o)
-    local b = describe(o)
-    local output = b.output or b.name .. ".so"
+    local b = describe(o, "output")
+    local output = o.output or b.name .. ".so"
     local folder = compiler.new_folder()
     local _ <close> = compiler.removed(folder)
     local include, why = compiler.write_headers(folder)
@@ -460,7 +463,7 @@ function COMMANDS.build(folder, name)
   elseif odd_name(sources) then
     print(("no Makefile: make cannot take the name '%s'"):format(odd_name(sources)))
   else
-    local ok, why = compiler.write(path, makefile(describe(options)))
+    local ok, why = compiler.write(path, makefile(describe(options, "output")))
     if not ok then error(why, 0) end
     print(path)
   end
