@@ -151,8 +151,6 @@ void mtl_open_graph(lua_State *L);
 int mtl_refuse_capture(lua_State *L, const char *name);
 /* cuDNN's version as text, or why it cannot be used (backends.c). */
 void mtl_push_cudnn(lua_State *L);
-/* "found", or why no kernel can be compiled (kernel.c). */
-void mtl_push_nvrtc(lua_State *L);
 /* The GPU that the number or name at arg means; none: the current one. An error of
 ** mt.cuda.NAME where there is none (cuda.c). */
 mt_device mtl_check_gpu(lua_State *L, int arg, const char *name);

@@ -7,6 +7,7 @@
 
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
+#include "runtime/core/toolchain.h"
 #include "runtime/mytensor.h"
 
 /* ---- random numbers ---- */
@@ -279,7 +280,8 @@ static int mt_info(lua_State *L) {
   set_string(L, "zlib", zlibVersion());
   mtl_push_cudnn(L);
   lua_setfield(L, -2, "cudnn");
-  mtl_push_nvrtc(L);
+  const char *missing = mt_toolchain_missing();
+  lua_pushfstring(L, missing ? "none (%s)" : "found", missing);
   lua_setfield(L, -2, "nvrtc");
   lua_setfield(L, -2, "libraries");
   push_gpus(L);

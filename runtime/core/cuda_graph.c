@@ -42,15 +42,13 @@ struct mt_graph {
   void *last;           /* the stream of the last one */
 };
 
-static mt_status api_status(const mt_graph *g, mt_status status) {
-  if (status == MT_OK) return MT_OK;
-  return mt_fail(
-      status, "%s",
-      mt_backend_of((mt_device){MT_CUDA, (int8_t)g->gpu})->device->error_text());
-}
-
 static const mt_device_api *device_api(const mt_graph *g) {
   return mt_backend_of((mt_device){MT_CUDA, (int8_t)g->gpu})->device;
+}
+
+static mt_status api_status(const mt_graph *g, mt_status status) {
+  if (status == MT_OK) return MT_OK;
+  return mt_fail(status, "%s", device_api(g)->error_text());
 }
 
 mt_status mt_graph_new(mt_context *ctx, mt_device gpu, bool parallel, mt_graph **out) {
@@ -313,17 +311,6 @@ mt_status mt_graph_prepare(mt_graph *g) {
   return MT_OK;
 }
 
-static mt_status replay(mt_graph *g);
-
-mt_status mt_graph_replay(mt_graph *g) {
-  mt_mark mark;
-  mt_profile_begin_on(g->ctx, "graph", false, (mt_device){MT_CUDA, (int8_t)g->gpu},
-                      true, &mark);
-  const mt_status status = replay(g);
-  mt_profile_end(&mark, NULL, status, 0, NULL, 0, NULL);
-  return status;
-}
-
 static mt_status replay(mt_graph *g) {
   mt_context *ctx = g->ctx;
   MT_TRY(mt_graph_prepare(g));
@@ -346,4 +333,13 @@ static mt_status replay(mt_graph *g) {
   for (int i = 0; i < g->nheld; i++)
     if (g->held[i].written) g->held[i].t->storage->version++;
   return MT_OK;
+}
+
+mt_status mt_graph_replay(mt_graph *g) {
+  mt_mark mark;
+  mt_profile_begin_on(g->ctx, "graph", false, (mt_device){MT_CUDA, (int8_t)g->gpu},
+                      true, &mark);
+  const mt_status status = replay(g);
+  mt_profile_end(&mark, NULL, status, 0, NULL, 0, NULL);
+  return status;
 }

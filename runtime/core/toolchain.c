@@ -19,6 +19,14 @@ const mt_toolchain *mt_toolchain_of(mt_device device) {
   return t;
 }
 
+const char *mt_toolchain_missing(void) {
+  const char *reason = NULL;
+  const mt_backend *backend = mt_cuda_backend(&reason);
+  if (!backend) return reason;
+  const mt_toolchain *t = backend->table ? backend->table("toolchain") : NULL;
+  return t ? t->unavailable() : "not in this backend";
+}
+
 mt_status mt_toolchain_status(mt_device device, const char *fname, mt_status status) {
   if (status == MT_OK) return MT_OK;
   const char *text = mt_backend_of(device)->device->error_text();

@@ -10,6 +10,9 @@
 ** or nothing can be compiled for it. */
 const mt_toolchain *mt_toolchain_of(mt_device device);
 
+/* Why nothing can be compiled for GPUs here; NULL: it can. */
+const char *mt_toolchain_missing(void);
+
 /* Make this thread's error of a status that a function of the toolchain gave; fname: of
 ** the message ("k: ..."), or NULL. Returns the status. */
 mt_status mt_toolchain_status(mt_device device, const char *fname, mt_status status);
