@@ -38,13 +38,12 @@ end
 local function run(name, step)
   local loss
   for _ = 1, 20 do step(batch()) end
-  mt.cuda.synchronize()
   local x, y = batch()
-  local start = os.clock()
+  local from, to = mt.cuda.Event { timing = true }, mt.cuda.Event { timing = true }
+  from:record()
   for _ = 1, 1000 do loss = step(x, y) end
-  mt.cuda.synchronize()
-  print(("%-6s %5.1f us a step, loss %.6f"):format(name, (os.clock() - start) * 1e3,
-                                                  loss:item()))
+  to:record()
+  print(("%-6s %5.1f us a step, loss %.6f"):format(name, from:elapsed(to), loss:item()))
 end
 
 run("eager", training())

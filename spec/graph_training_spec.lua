@@ -3,6 +3,7 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local shell = require "spec.support.shell"
 local nn = mt.nn
 
 local on_gpu = devices.on_gpu(_ENV, devices.without_guards)
@@ -149,4 +150,14 @@ describe("a graph of training steps equals the steps", function()
     end
     assert.same(run(false), run(true))
   end))
+end)
+
+describe("examples/cuda_graph.lua", function()
+  it("has one loss with and without a graph; without a GPU it says so", function()
+    local r = shell.run(shell.lua_command() .. " examples/cuda_graph.lua")
+    assert.equal(0, r.code, r.err)
+    if not devices.cuda then return assert.truthy(r.out:find "^no device cuda:0: ") end
+    local eager, graph = r.out:match "eager .- loss ([%d.]+)\ngraph .- loss ([%d.]+)\n"
+    assert.is_true(math.abs(eager - graph) < 1e-4, r.out)
+  end)
 end)
