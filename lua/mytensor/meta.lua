@@ -5084,7 +5084,7 @@ function mt.cuda.empty_cache(device) end
 function mt.cuda.get_device_properties(device) end
 
 --- `mt.cuda.graph(fn[, {warmup=1, device=, parallel=true}])`
---- gives step; step(...) does what fn(...) does on the GPU. The first calls, as many as warmup says, call fn; the next one calls it once more and captures its work instead of doing it; from then on that work is replayed in one launch, without Lua. Tensors among the arguments are copied into the graph's own, so shape and dtype must stay; other arguments, and all that Lua computes in fn, are constants. Results are tensors without history in the graph's memory: the next call overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and its count of steps go on as without a graph. With parallel, work that shares no memory may run side by side. What needs to wait for the GPU, or runs elsewhere, is an error that names it
+--- gives step; step(...) does what fn(...) does on the GPU, the current one unless device names another. The first calls, as many as warmup says, call fn; the next one calls it once more and captures its work instead of doing it; from then on that work is replayed in one launch, without Lua. Tensors among the arguments are copied into the graph's own, so shape and dtype must stay; other arguments, and all that Lua computes in fn, are constants: another value or shape is an error, and reset() lets the next call capture anew. Results are tensors without history in the graph's memory: the next call overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and its count of steps go on as without a graph. With parallel, work that shares no memory may run side by side. What needs to wait for the GPU, or runs elsewhere, is an error that names it
 ---@param fn any
 ---@param options any
 ---@return any
@@ -5096,7 +5096,7 @@ function mt.cuda.graph(fn, options) end
 function mt.cuda.is_available() end
 
 --- `mt.cuda.kernel({source=, name=, grid=, block=, shared=, signature=, options=})`
---- gives function; the kernel `name` of CUDA source, compiled now, as a function of its parameters, tensors for pointers and numbers for the rest, which are checked: it is launched on the current stream. grid, block: a number, {x, y, z}, or a function of the arguments that gives them; by default 256 threads in a block, and a thread for each element of the largest tensor that is written, the one without const. shared: bytes of dynamic shared memory. A table behind the arguments has others for this call. signature: the parameters, where the source hides them in macros. options: a list for the compiler. Nothing is recorded: an mt.Function gives gradients
+--- gives function; the kernel `name` (needed where the source has several) of CUDA source, compiled now, as a function of its parameters, at most 64: numbers, and for pointers contiguous tensors of that dtype on one GPU, of any shape. They are checked, and the kernel is launched on the current stream. grid, block: a number, {x, y, z}, or a function of the arguments that gives them; by default 256 threads in a block, and a thread for each element of the largest tensor that is written, the one without const. shared: bytes of dynamic shared memory, 0 unless given. A table behind the arguments has others for this call. signature: the parameters, where the source hides them in macros. options: a list for the compiler. What does not compile is an error with the compiler's messages and the script's lines. Nothing is recorded: an mt.Function gives gradients
 ---@param options any
 ---@return any
 function mt.cuda.kernel(options) end
@@ -5602,8 +5602,9 @@ function mt.one_hot(labels, classes) end
 --- Ops of backward and of optimisers count too. Times on a GPU are taken by events
 --- around each op, while the GPU is held back until some ops are queued, so that short
 --- ones aren't charged with the host's time (with back_to_back = false it isn't); what
---- two events show that have nothing between them is taken off. Limits
---- are measured once for each device, by a copy and by a product, or given.
+--- two events show that have nothing between them is taken off. Limits are measured
+--- once for each device, by a copy and by a product, or given. One profile runs at a
+--- time in a Lua state; an error of `fn` ends it and is raised again.
 ---@param fn function
 ---@param options? table ceilings = { bandwidth = bytes a second, flops = a second }, back_to_back = true, modules = true (tell which module a call belongs to), nvtx = true (name ops and modules for attached tools)
 ---@return mytensor.ProfileReport
@@ -5718,7 +5719,7 @@ function mt.data.idx(path) end
 function mt.data.mnist(folder) end
 
 --- Compile sources to a file, a module that `require` finds where package.cpath does.
----@param options table as for load; output: the file, default name.so
+---@param options table as for load; output: the file, `<name>.so` unless given
 ---@return string path
 function mt.extension.build(options) end
 
@@ -5733,7 +5734,8 @@ function mt.extension.include() end
 --- which is found, as Lua's headers are. `MT_EXTENSION_CUDA` is defined where a .cu
 --- file is among the sources. A build is used again while the sources, what they
 --- include (but for the system's headers), flags and compilers are the same; several
---- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers.
+--- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers. What
+--- does not compile or link is an error with what the compiler said.
 ---@param options { name: string, sources: string[], flags?: string|string[] for cc and c++ (-D and -I for nvcc, too), cuda_flags?: string|string[] for nvcc, link_flags?: string|string[], verbose?: boolean tells the commands }
 ---@return any module what luaopen_<name> returns
 function mt.extension.load(options) end
@@ -5849,7 +5851,7 @@ function mt.utils.parse_options(args, declared) end
 ---@class mytensor.ProfileReport
 ---@field records table[] each call: name, gradient, module, device, dtype, shape (of the first result), start, host, device_start, device_time (seconds), bytes, flops, allocated (bytes)
 ---@field seconds number that the function took
----@field dropped integer calls that there was no memory to note
+---@field dropped integer calls that were not noted: those after a million (2^20), and those that there was no memory for
 local ProfileReport = {}
 mt.ProfileReport = ProfileReport
 

@@ -81,7 +81,8 @@ end
 ---   the first result), start, host, device_start, device_time (seconds), bytes, flops,
 ---   allocated (bytes)
 --- @field seconds number that the function took
---- @field dropped integer calls that there was no memory to note
+--- @field dropped integer calls that were not noted: those after a million (2^20), and
+---   those that there was no memory for
 local Report = class "ProfileReport"
 Report.__name = "mytensor.ProfileReport"
 
@@ -247,7 +248,7 @@ function Report:text(by)
   local summary = ("%d calls in %.1f us: %.1f us in calls, %.1f us of devices"):format(
     #self.records, self.seconds * 1e6, host * 1e6, total * 1e6)
   if self.dropped > 0 then
-    summary = ("%s; %d more found no memory"):format(summary, self.dropped)
+    summary = ("%s; %d more were not noted"):format(summary, self.dropped)
   end
   return layout(lines) .. "\n" .. summary
 end
@@ -387,8 +388,9 @@ end
 --- Ops of backward and of optimisers count too. Times on a GPU are taken by events
 --- around each op, while the GPU is held back until some ops are queued, so that short
 --- ones aren't charged with the host's time (with back_to_back = false it isn't); what
---- two events show that have nothing between them is taken off. Limits
---- are measured once for each device, by a copy and by a product, or given.
+--- two events show that have nothing between them is taken off. Limits are measured
+--- once for each device, by a copy and by a product, or given. One profile runs at a
+--- time in a Lua state; an error of `fn` ends it and is raised again.
 --- @param fn function
 --- @param options? table ceilings = { bandwidth = bytes a second, flops = a second },
 ---   back_to_back = true, modules = true (tell which module a call belongs to), nvtx =

@@ -19,7 +19,7 @@ mtl_graph *mtl_check_graph(lua_State *L, int arg) {
 
 /* ---- making and freeing ---- */
 
-/* The option warmup of the table at arg; and its device. */
+/* The options of the table at arg; returns warmup. */
 static lua_Integer check_options(lua_State *L, int arg, mt_device *gpu /* [out] */,
                                  bool *parallel /* [out] */) {
   lua_Integer warmup = 1;
@@ -47,16 +47,17 @@ static lua_Integer check_options(lua_State *L, int arg, mt_device *gpu /* [out] 
   return warmup;
 }
 
-/* mt.cuda.graph(fn[, {warmup=1, device=, parallel=true}]) -> step: step(...) does what fn(...) does on
-** the GPU. The first calls, as many as warmup says, call fn; the next one calls it once
-** more and captures its work instead of doing it; from then on that work is replayed in
-** one launch, without Lua. Tensors among the arguments are copied into the graph's own,
-** so shape and dtype must stay; other arguments, and all that Lua computes in fn, are
-** constants. Results are tensors without history in the graph's memory: the next call
-** overwrites them, clone() keeps them. Random numbers, an optimiser's learning rate and
-** its count of steps go on as without a graph. With parallel, work that
-** shares no memory may run side by side. What needs to wait for the GPU, or runs
-** elsewhere, is an error that names it */
+/* mt.cuda.graph(fn[, {warmup=1, device=, parallel=true}]) -> step: step(...) does what
+** fn(...) does on the GPU, the current one unless device names another. The first calls,
+** as many as warmup says, call fn; the next one calls it once more and captures its work
+** instead of doing it; from then on that work is replayed in one launch, without Lua.
+** Tensors among the arguments are copied into the graph's own, so shape and dtype must
+** stay; other arguments, and all that Lua computes in fn, are constants: another value
+** or shape is an error, and reset() lets the next call capture anew. Results are tensors
+** without history in the graph's memory: the next call overwrites them, clone() keeps
+** them. Random numbers, an optimiser's learning rate and its count of steps go on as
+** without a graph. With parallel, work that shares no memory may run side by side. What
+** needs to wait for the GPU, or runs elsewhere, is an error that names it */
 static int cuda_graph(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   mt_device gpu;

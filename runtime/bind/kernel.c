@@ -448,14 +448,17 @@ static int kernel_tostring(lua_State *L) {
 }
 
 /* mt.cuda.kernel({source=, name=, grid=, block=, shared=, signature=, options=}) ->
-** function: the kernel `name` of CUDA source, compiled now, as a function of its
-** parameters, tensors for pointers and numbers for the rest, which are checked: it is
-** launched on the current stream. grid, block: a number, {x, y, z}, or a function of
-** the arguments that gives them; by default 256 threads in a block, and a thread for
-** each element of the largest tensor that is written, the one without const. shared:
-** bytes of dynamic shared memory. A table behind the arguments has others for this
-** call. signature: the parameters, where the source hides them in macros. options: a
-** list for the compiler. Nothing is recorded: an mt.Function gives gradients */
+** function: the kernel `name` (needed where the source has several) of CUDA source,
+** compiled now, as a function of its parameters, at most 64: numbers, and for pointers
+** contiguous tensors of that dtype on one GPU, of any shape. They are checked, and the
+** kernel is launched on the current stream. grid, block: a number, {x, y, z}, or a
+** function of the arguments that gives them; by default 256 threads in a block, and a
+** thread for each element of the largest tensor that is written, the one without const.
+** shared: bytes of dynamic shared memory, 0 unless given. A table behind the arguments
+** has others for this call. signature: the parameters, where the source hides them in
+** macros. options: a list for the compiler. What does not compile is an error with the
+** compiler's messages and the script's lines. Nothing is recorded: an mt.Function gives
+** gradients */
 static int cuda_kernel(lua_State *L) {
   lua_settop(L, 1);
   lua_getglobal(L, "require");
@@ -465,20 +468,6 @@ static int cuda_kernel(lua_State *L) {
   if (lua_pcall(L, 1, 1, 0) == LUA_OK) return 1;
   if (lua_type(L, -1) != LUA_TSTRING) return lua_error(L);
   return luaL_error(L, "%s", lua_tostring(L, -1)); /* with the caller's line */
-}
-
-void mtl_push_nvrtc(lua_State *L) {
-  const char *reason = NULL;
-  const mt_backend *backend = mt_cuda_backend(&reason);
-  if (backend != NULL) {
-    const mt_toolchain *t = backend->table ? backend->table("toolchain") : NULL;
-    reason = t != NULL ? t->unavailable() : "not in this backend";
-  }
-  if (reason == NULL) {
-    lua_pushliteral(L, "found");
-  } else {
-    lua_pushfstring(L, "none (%s)", reason);
-  }
 }
 
 static const luaL_Reg meta[] = {

@@ -40,7 +40,8 @@ mt_status mt_profile_stop(mt_profile *p);
 void mt_profile_free(mt_profile *p);
 int64_t mt_profile_count(const mt_profile *p);
 const mt_record *mt_profile_record(const mt_profile *p, int64_t i);
-int64_t mt_profile_dropped(const mt_profile *p); /* calls that found no memory */
+/* Calls that were not noted: there were too many, or no memory. */
+int64_t mt_profile_dropped(const mt_profile *p);
 
 /* Scopes are named parts of the program, one within the other; 0: none. Both give the
 ** number of the scope before: enter one within it; leave all up to the scope `to`. */
@@ -79,6 +80,8 @@ void mt_profile_begin_on(mt_context *ctx, const char *name, bool gradient,
                          mt_device device, bool timed, mt_mark *mark /* [out] */);
 mt_device mt_profile_device(int nin, mt_tensor *const *in, int nout,
                             mt_tensor *const *out);
+/* op: as for mt_cost_of. What is no op and moves each of its tensors once costs what a
+** clone does. */
 void mt_profile_end(mt_mark *mark, const mt_opinfo *op, mt_status status, int nin,
                     mt_tensor *const *in, int nout, mt_tensor *const *out);
 /* The host is about to wait for a GPU: let it run. */
