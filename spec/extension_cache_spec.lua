@@ -21,6 +21,18 @@ describe("the builds of mt.extension", function()
       assert.equal(i, (load_count(here, ("MYTENSOR_CACHE=%s/cache CPATH=%s/%d"):format(
         here, here, i))))
     end
+    local headers = [[
+      local headers = mt._headers()
+      headers["mytensor.h"] = headers["mytensor.h"] .. "\n#define MORE 1\n"
+      function mt._headers() return headers end]] -- those of another version
+    shell.write(here .. "/more.c", '#include "mytensor.h"\n#ifndef MORE\n'
+      .. "#define MORE 0\n#endif\n"
+      .. "MT_EXTENSION_OPEN(L) { lua_pushinteger(L, MORE); return 1; }\n")
+    for more, before in pairs { [0] = "", headers } do
+      local r = run(here, before .. [[ print(mt.extension.load { name = "more",
+        sources = { here .. "/more.c" } })]])
+      assert.equal(more .. "\n", r.out, r.err)
+    end
     shell.write(here .. "/linked.c", '#include "mytensor.h"\nint linked(void);\n'
       .. "MT_EXTENSION_OPEN(L) { lua_pushinteger(L, linked()); return 1; }\n")
     for answer = 1, 2 do
@@ -64,12 +76,16 @@ describe("the builds of mt.extension", function()
     local here = folder()
     shell.write(here .. "/count.c", COUNT)
     shell.write(here .. "/answer.h", "#define ANSWER 7\n")
-    local one = ("MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
-      shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here = "
-        .. "%q\n%s"):format(here, LOAD)))
+    shell.write(here .. "/counting", "#!/bin/sh\necho call >>" .. here .. "/calls\n"
+      .. 'exec cc "$@"\n')
+    os.execute("chmod +x " .. here .. "/counting")
+    local one = ("env CC=%s/counting MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
+      here, shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here "
+        .. "= %q\n%s"):format(here, LOAD)))
     local r = shell.run(one:rep(4) .. " wait")
     assert.equal(("7\n"):rep(4), r.out, r.err)
     assert.equal(1, (modules_in(here)))
+    assert.equal("call\ncall\n", shell.read(here .. "/calls")) -- to compile, to link
   end)
 
   it("builds anew what was damaged", function()
@@ -90,6 +106,11 @@ describe("the builds of mt.extension", function()
     end
     os.remove(module)
     assert.equal(5, (load_count(here)))
+    local header = shell.run("ls " .. here .. "/cache/include-*/mytensor.h").out
+    shell.write(header:match "[^\n]+", "#error damaged\n")
+    shell.write(here .. "/count.c", COUNT .. "\n")
+    assert.equal(5, (load_count(here)))
+    shell.write(here .. "/count.c", COUNT)
     shell.write(module, ("\0"):rep(#whole)) -- as a crash of the system leaves it
     assert.equal(5, (load_count(here)))
   end)

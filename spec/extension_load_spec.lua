@@ -48,6 +48,7 @@ describe("mt.extension.load", function()
     shell.write(here .. "/bad.c", '#include "mytensor.h"\n\n'
       .. "int f(void) { return no; }\n")
     shell.write(here .. "/none.c", "int nothing;\n")
+    shell.write(here .. "/second.cc", "int f() { return nought; }\n")
     shell.write(here .. "/undefined.c", '#include "mytensor.h"\nint none_such(void);\n'
       .. "MT_EXTENSION_OPEN(L) { lua_pushinteger(L, none_such()); return 1; }\n")
     shell.write(here .. "/raises.c", '#include "mytensor.h"\n'
@@ -59,6 +60,8 @@ describe("mt.extension.load", function()
         print(select(2, pcall(function() mt.extension.load(options) end)))
       end
       fails "bad"
+      print(pcall(mt.extension.load, { name = "two", sources = { here .. "/none.c",
+        here .. "/second.cc", here .. "/none.c" } }))
       fails "none"
       fails "undefined"
       fails("none", { link_flags = { "-lno_such_library" } })
@@ -71,6 +74,8 @@ describe("mt.extension.load", function()
     end
     has(("mt.extension.load: %s/bad.c does not compile\n"):format(here))
     has(here .. "/bad.c:3:")
+    has(("mt.extension.load: %s/second.cc does not compile\n%s/second.cc: "):format(here,
+      here))
     has "no source defines luaopen_none: MT_EXTENSION_OPEN(L) {...}"
     has "undefined symbol: none_such"
     has "mt.extension.load: none does not link\n"
@@ -168,6 +173,11 @@ describe("mytensor.h of version 2", function()
     local z = extension().contiguous(x:t())
     assert.is_true(z:is_contiguous())
     assert.is_true(z:equal(x:t()))
+    assert.same({ true, 6, 1, 0 }, { extension().info(x) })
+    assert.same({ false, 6, 1, 0 }, { extension().info(x:t()) })
+    local lent = extension().constant()
+    assert.same({ 3, 4 }, lent:totable())
+    lent:free()
     assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } },
       extension().converted(x, -1):totable())
     assert.same({ 4 }, extension().empty(4, -1):shape())
@@ -319,6 +329,15 @@ describe("the examples of extensions", function()
       "examples/extension/vector_add/binding.c",
       "examples/extension/vector_add/kernel.cu" } }.add
     assert.same({ 3, 3 }, add(mt.ones(2), mt.ones(2) * 2):totable())
+    local here = folder()
+    shell.write(here .. "/sum.cu", '#include "mytensor.h"\nMT_EXTENSION_OPEN(L) '
+      .. "{ lua_pushinteger(L, ONE + TWO + MT_EXTENSION_CUDA); return 1; }\n")
+    for two = 20, 21 do
+      local r = run(here, ([[print(mt.extension.load { name = "sum",
+        sources = { here .. "/sum.cu" }, flags = "-O1 -D ONE=100 -Wextra",
+        cuda_flags = "-DTWO=%d" })]]):format(two))
+      assert.equal(101 + two .. "\n", r.out, r.err)
+    end
     if not devices.cuda then return end
     local x, y = mt.randn({ 1000 }, { device = "cuda" }), mt.randn({ 1000 },
       { device = "cuda" })

@@ -71,6 +71,8 @@ describe("a C module", function()
 
   it("makes tensors", function()
     assert.same({ false, false }, extension().zeros(2):totable())
+    for _ = 1, 9 do mt.ones({ 100 }, { dtype = "bool" }):free() end -- to be used again
+    assert.equal(0, extension().zeros(100):long():sum():item())
     assert.is_false((pcall(extension().zeros, -1)))
   end)
 

@@ -169,6 +169,75 @@ describe("mt.Function", function()
     assert.equal(before, mt.memory_stats().live_tensors)
   end)
 
+  it("saves an argument that it returns as the argument", function()
+    local Same = mt.Function("Same", {
+      forward = function(ctx, x)
+        ctx:save(x)
+        return x
+      end,
+      backward = function(ctx, g) return g * ctx:saved() end,
+    })
+    local x = leaf { 3 }
+    local dx = mt.grad(Same(x), x, { create_graph = true })[1]
+    assert.same({ 3 }, dx:totable())
+    assert.same({ 1 }, mt.grad(dx, x)[1]:totable())
+  end)
+
+  it("may walk its own graph in backward, which is let go once", function()
+    collectgarbage()
+    collectgarbage()
+    local before = mt.memory_stats().live_tensors
+    local function walk(inner)
+      local x, y, depth = leaf { 2 }, nil, 0
+      local Again = mt.Function("Again", {
+        forward = function(ctx, a)
+          ctx:save(a, a * 1)
+          return a * a
+        end,
+        backward = function(ctx, g)
+          local a = ctx:saved()
+          depth = depth + 1
+          if depth < 3 then y:backward(nil, { retain_graph = inner }) end
+          return g * a * 2
+        end,
+      })
+      y = Again(x)
+      local ok, err = pcall(y.backward, y)
+      return ok, err, x.grad:totable()
+    end
+    assert.same({ true, nil, { 12 } }, { walk(true) })
+    local ok, err, grad = walk(false)
+    assert.is_false(ok)
+    assert.truthy(err:find("Again: the graph was released", 1, true), err)
+    assert.same({ 4 }, grad) -- of the innermost walk
+    collectgarbage()
+    collectgarbage()
+    assert.equal(before, mt.memory_stats().live_tensors)
+  end)
+
+  it("lends backward what it saved", function()
+    local kept
+    local Lent = mt.Function("Lent", {
+      forward = function(ctx, a)
+        kept = ctx
+        ctx:save(a * 2)
+        return a * a
+      end,
+      backward = function(ctx, g)
+        local double = ctx:saved()
+        local gradient = g * double
+        double:free()
+        return gradient
+      end,
+    })
+    local x = leaf { 3 }
+    local y = Lent(x)
+    y:backward(nil, { retain_graph = true })
+    y:backward()
+    assert.same({ 12 }, x.grad:totable())
+    fails("saved: the graph was released", kept.saved, kept)
+  end)
+
   it("says which arguments want a gradient, and may return one of them", function()
     local needs
     local Same = mt.Function {
@@ -185,6 +254,8 @@ describe("mt.Function", function()
     assert.same({ 2, 2 }, a.grad:totable())
     assert.is_true(a:is_leaf())
     Same(a:detach())
+    assert.same({ false }, needs)
+    mt.no_grad(function() Same(a) end)
     assert.same({ false }, needs)
   end)
 

@@ -7,13 +7,14 @@ local expect = require "spec.support.expect"
 
 local fails = expect.matches
 
--- Each parameter as a word: const float32*, uint8, float32x4*.
+-- Each parameter as a word: const float32*, unsigned int32, float32x4*.
 local function signature(source, options)
   options = options or {}
   options.source = source
   local words = {}
   for i, p in ipairs(reader.describe(options).params) do
-    words[i] = (p.constant and "const " or "") .. (p.unsigned and "u" or "") .. p.type
+    words[i] = (p.constant and "const " or "") .. (p.unsigned and "unsigned " or "")
+      .. p.type
       .. (p.width > 1 and "x" .. p.width or "") .. (p.pointer and "*" or "")
   end
   return table.concat(words, ", ")
@@ -28,13 +29,18 @@ describe("a kernel's signature", function()
   end)
 
   it("knows the numbers of C and CUDA", function()
-    assert.equal("bool, int8, int8, uint8, int16, uint16, int32, uint32, uint32, "
-      .. "int64, int64, uint64, uint64, int64, float32, float64, float16, bfloat16", (
-      signature [[
+    assert.equal("bool, int8, int8, uint8, int16, unsigned int16, int32, "
+      .. "unsigned int32, unsigned int32, int64, int64, unsigned int64, "
+      .. "unsigned int64, int64, float32, float64, float16, bfloat16", signature [[
       __global__ void f(bool a, char b, signed char c, unsigned char d, short e,
         unsigned short f, int g, unsigned h, unsigned int i, long j, long long k,
         unsigned long long l, size_t m, int64_t n, float o, double p, half q,
-        __nv_bfloat16 r) {}]]:gsub("\n", " ")):gsub("uuint8", "uint8"))
+        __nv_bfloat16 r) {}]])
+    assert.equal("int16, int64, int64, unsigned int64, int32, int8, int16, "
+      .. "unsigned int16, int32, unsigned int32, unsigned int64, int32*, const int64",
+      signature [[__global__ void f(short int a, long int b, int long long c,
+        unsigned long d, signed e, int8_t f, int16_t g, uint16_t h, std::int32_t i,
+        uint32_t j, uint64_t k, volatile int *l, const __grid_constant__ long m) {}]])
     assert.equal("float32x4*, const float16x2*, int32x3*", signature [[
       __global__ void f(float4 *a, const __half2 *b, int3 *c) {}]])
     assert.equal("uint8*, const void*, const bool*", signature
@@ -63,7 +69,8 @@ describe("a kernel's signature", function()
   end)
 
   it("tells a parameter's name from a type", function()
-    assert.equal("float32*, int32, uint32, float16, const int64, float32", signature [[
+    assert.equal("float32*, int32, unsigned int32, float16, const int64, float32",
+      signature [[
       typedef float real;
       __global__ void f(float *x, int half, unsigned char4, half half2,
         long long const int8_t, real real4) {}]])
@@ -85,8 +92,22 @@ describe("a kernel's signature", function()
   end)
 
   it("is that of the definition where there is a declaration, too", function()
-    assert.equal("int32", signature
-      "__global__ void f(int); __global__ void f(int n) {}")
+    local source = "__global__ void f(int); __global__ void f(int n) {}"
+    assert.equal("f(int n)", reader.describe { source = source }.text)
+    assert.equal("f(int n)", reader.describe { source = source, name = "f" }.text)
+  end)
+
+  it("may follow attributes", function()
+    for _, attribute in ipairs { "__launch_bounds__(256, 2)", "__maxnreg__(64)",
+      "__cluster_dims__(2, 1, 1)", "__attribute__((noinline))" } do
+      assert.equal("int32", signature(("__global__ void %s f(int n) {}"):format(
+        attribute)))
+    end
+  end)
+
+  it("does not come of a directive", function()
+    assert.equal("int32", signature("#define MORE \\\n  __global__ void g(bool no) {}"
+      .. "\n__global__ void f(int n) {}"))
   end)
 
   it("belongs to one function of extern \"C\" linkage that is not static", function()
@@ -94,6 +115,10 @@ describe("a kernel's signature", function()
       .. "__global__ static void f(int n) {}" }.source
     assert.equal('extern "C"       \n#ifdef N\n#endif\n'
       .. "__global__        void f(int n) {}", made)
+    for _, source in ipairs { 'extern "C" __global__ void f() {}',
+      'extern  /* ! */ "C"\n__global__ void f() {}' } do
+      assert.equal(source, reader.describe { source = source }.source)
+    end
   end)
 
   it("is read in no time, whatever the source", function()

@@ -2,6 +2,7 @@
 
 local mt = require "mytensor"
 local devices = require "spec.support.devices"
+local shell = require "spec.support.shell"
 local expect = require "spec.support.expect"
 local nn = mt.nn
 
@@ -107,6 +108,60 @@ describe("mt.profile", function()
           "name")
   end)
 
+  -- A report of calls that took what is said here.
+  local function made_report()
+    local report = mt.profile(function() return mt.ones(2) + 1 end, limits)
+    local function call(fields)
+      local r = { name = "matmul", gradient = false, module = "", device = "cpu",
+        dtype = "float32", shape = { 2, 3 }, start = 0.5, host = 2e-3, bytes = 1e5,
+        flops = 1e7, allocated = 24, kind = "float32" }
+      for key, value in pairs(fields) do r[key] = value end
+      return r
+    end
+    report.records = { call {}, call { host = 1e-3 },
+      call { name = "add", device = "cuda:0", flops = 0, device_start = 0.75,
+        device_time = 4e-3, bytes = 1e6 } }
+    report.ceilings = { cpu = { bandwidth = 1e9, flops = { float32 = 1e10 } },
+      ["cuda:0"] = { bandwidth = 1e9, flops = {} } }
+    report.seconds, report.dropped = 0.01, 3
+    return report
+  end
+
+  it("adds up calls, and compares them with what the device could do", function()
+    local report = made_report()
+    local text = tostring(report)
+    assert.truthy(text:find("\nmatmul +cpu +2 +3000%.0 +3000%.0 +42%.9 +200%.0 KB +48 B"
+      .. " +6%.7 GFLOP/s +67%%\n"), text)
+    assert.truthy(text:find("\nadd +cuda:0 +1 +2000%.0 +4000%.0 +57%.1 +1%.0 MB +24 B "
+      .. "+0%.2 GB/s +25%%\n"), text)
+    assert.truthy(text:find("\n3 calls in 10000.0 us: 5000.0 us in calls, 7000.0 us of "
+      .. "devices; 3 more found no memory", 1, true), text)
+    report.records[1].flops = 4e10
+    text = tostring(report)
+    assert.truthy(text:find(" 13.3 TFLOP/s ", 1, true), text)
+    assert.equal(4e10 + 1e7, row_of(report, "matmul").flops)
+  end)
+
+  it("keeps the limits that are given, and all results", function()
+    local function fn() return mt.ones(2, 2):matmul(mt.ones(2, 2)), nil end
+    local results = table.pack(mt.profile(fn, limits))
+    assert.equal(3, results.n)
+    assert.same({ cpu = { bandwidth = 1e10, flops = { float32 = 1e11 } } },
+                results[1].ceilings)
+  end)
+
+  it("measures a copy and a product", function()
+    local r = shell.lua_run [[
+      local mt = require "mytensor"
+      local seconds = 0
+      function mt._clock() seconds = seconds + 1 return seconds end
+      local x = mt.ones(2, 2)
+      local report = mt.profile(function() return x:matmul(x) end)
+      print(report.ceilings.cpu.bandwidth, report.ceilings.cpu.flops.float32)
+    ]]
+    assert.equal(("%.1f\t%.1f\n"):format(8 * 2.0 ^ 24, 2 * 512.0 ^ 3), r.out, r.err)
+  end)
+
   it("measures the limits of a device once", function()
     local function run()
       return mt.profile(function() return mt.ones(50, 50):matmul(mt.ones(50, 50)) end)
@@ -139,6 +194,24 @@ describe("mt.profile", function()
     assert.equal("[2]", names["add"].args.shape)
     assert.truthy(names['a "name"\n'])
     assert.equal("X", names["add"].ph)
+    assert.is_true(made_report():trace(path))
+    f = assert(io.open(path))
+    text = f:read "a"
+    f:close()
+    local times = {}
+    for _, event in ipairs(mt._json_decode(text).traceEvents) do
+      if event.ph == "X" then
+        times[#times + 1] = ("%s %d %.1f %.1f"):format(event.name, event.tid, event.ts,
+          event.dur)
+      end
+    end
+    assert.same({ "matmul 1 500000.0 2000.0", "matmul 1 500000.0 1000.0",
+      "add 1 500000.0 2000.0", "add 2 750000.0 4000.0" }, times)
+    if shell.exists "/dev/full" then
+      local written, problem = report:trace "/dev/full"
+      assert.is_nil(written)
+      assert.truthy(problem:find "No space left", problem)
+    end
     local ok, message = report:trace "/nowhere/trace.json"
     assert.is_nil(ok)
     assert.truthy(message:find "/nowhere/trace.json")

@@ -317,6 +317,12 @@ bool mt_walk_captures(const mt_walk *w, const mt_node *n) {
   return false;
 }
 
+static mt_status fail_released(const mt_node *n) {
+  return mt_fail(
+      MT_EGRAD, "%s: the graph was released: backward a second time needs retain_graph",
+      n->name);
+}
+
 mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
   mt_node *const n = t->node;
   MT_TRY(observe(w, t));
@@ -324,12 +330,7 @@ mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
     const bool wanted = !w->capturing && n->leaf && n->leaf->requires_grad;
     return wanted ? accumulate(w, n->leaf, t->g[0]) : MT_OK;
   }
-  if (n->released && !mt_walk_captures(w, n)) {
-    return mt_fail(
-        MT_EGRAD,
-        "%s: the graph was released: backward a second time needs retain_graph",
-        n->name);
-  }
+  if (n->released && !mt_walk_captures(w, n)) return fail_released(n);
   const size_t ni = (size_t)n->nin;
   mt_tensor *few_dx[8];
   bool few_needs[8];
@@ -342,6 +343,8 @@ mt_status mt_walk_visit(mt_walk *w, mt_task *t) {
   mt_status status = MT_OK;
   if (find_needs(w, n, needs)) {
     status = run_node(w, t, needs, dx);
+    if (status == MT_OK && n->released)
+      status = fail_released(n);        /* a walk within it */
     for (int i = 0; i < n->nout; i++) { /* let go before what follows allocates */
       mt_release(t->g[i]);
       t->g[i] = NULL;

@@ -28,6 +28,25 @@ static int contiguous(lua_State *L) {
   return 1;
 }
 
+/* api.info(t): contiguous, elements, shape and stride behind the last dim */
+static int info(lua_State *L) {
+  mytensor_info x;
+  mytensor_get_api(L)->info(L, 1, &x);
+  lua_pushboolean(L, x.contiguous);
+  lua_pushinteger(L, (lua_Integer)x.numel);
+  lua_pushinteger(L, (lua_Integer)x.shape[x.ndim]);
+  lua_pushinteger(L, (lua_Integer)x.stride[x.ndim]);
+  return 4;
+}
+
+/* api.constant(): over memory that nobody frees */
+static int constant(lua_State *L) {
+  static double data[] = {3, 4};
+  const int64_t shape[1] = {2};
+  mytensor_get_api(L)->push_blob(L, data, MYTENSOR_FLOAT64, 1, shape, NULL, NULL);
+  return 1;
+}
+
 /* api.converted(t, cuda): float64 */
 static int converted(lua_State *L) {
   const int cuda = (int)luaL_checkinteger(L, 2);
@@ -92,19 +111,12 @@ static int current(lua_State *L) {
 }
 
 MT_EXTENSION_OPEN(L) {
-  static const luaL_Reg functions[] = {{"empty_like", empty_like},
-                                       {"empty", empty},
-                                       {"no_dims", no_dims},
-                                       {"contiguous", contiguous},
-                                       {"converted", converted},
-                                       {"text", text},
-                                       {"dtype", dtype},
-                                       {"matrix", matrix},
-                                       {"set", set},
-                                       {"version_1", version_1},
-                                       {"stream", stream},
-                                       {"current", current},
-                                       {NULL, NULL}};
+  static const luaL_Reg functions[] = {
+      {"empty_like", empty_like}, {"empty", empty},     {"no_dims", no_dims},
+      {"contiguous", contiguous}, {"info", info},       {"constant", constant},
+      {"converted", converted},   {"text", text},       {"dtype", dtype},
+      {"matrix", matrix},         {"set", set},         {"version_1", version_1},
+      {"stream", stream},         {"current", current}, {NULL, NULL}};
   luaL_newlib(L, functions);
   return 1;
 }
