@@ -80,8 +80,8 @@ describe("the builds of mt.extension", function()
       .. 'exec cc "$@"\n')
     os.execute("chmod +x " .. here .. "/counting")
     local one = ("env CC=%s/counting MYTENSOR_CACHE=%s/cache %s -e %s & "):format(here,
-      here, shell.lua_command(), shell.quote(("local mt = require 'mytensor' local here "
-        .. "= %q\n%s"):format(here, LOAD)))
+      here, shell.lua_command(), shell.quote(("local mt = require 'mytensor' local "
+        .. "here = %q\n%s"):format(here, LOAD)))
     local r = shell.run(one:rep(4) .. " wait")
     assert.equal(("7\n"):rep(4), r.out, r.err)
     assert.equal(1, (modules_in(here)))

@@ -74,8 +74,8 @@ describe("mt.extension.load", function()
     end
     has(("mt.extension.load: %s/bad.c does not compile\n"):format(here))
     has(here .. "/bad.c:3:")
-    has(("mt.extension.load: %s/second.cc does not compile\n%s/second.cc: "):format(here,
-      here))
+    has(("mt.extension.load: %s/second.cc does not compile\n%s/second.cc: "):format(
+      here, here))
     has "no source defines luaopen_none: MT_EXTENSION_OPEN(L) {...}"
     has "undefined symbol: none_such"
     has "mt.extension.load: none does not link\n"
