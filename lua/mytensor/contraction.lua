@@ -173,11 +173,16 @@ local function sum_alone(steps, labels, bits, own)
   if #summed > 0 then steps[#steps + 1] = { "sum", summed } end
 end
 
--- One product of tensors with labels a and b; keep: label -> is it in the result?
-local function pair_step(a, b, keep, sizes, first)
-  local in_a, in_b = {}, {}
-  for _, label in ipairs(a) do in_a[label] = true end
-  for _, label in ipairs(b) do in_b[label] = true end
+local function set_of(labels)
+  local set = {}
+  for _, label in ipairs(labels) do set[label] = true end
+  return set
+end
+
+-- The labels of a and b: those of both that the result keeps, of a alone, of b alone,
+-- of both and summed. keep: label -> is it in the result?
+local function groups_of(a, b, keep, sizes)
+  local in_a, in_b = set_of(a), set_of(b)
   local batch, left, right, inner = {}, {}, {}, {}
   for _, label in ipairs(a) do
     if not in_b[label] then
@@ -194,50 +199,62 @@ local function pair_step(a, b, keep, sizes, first)
   for _, label in ipairs(b) do
     if not in_a[label] then right[#right + 1] = label end
   end
-  -- what the final result begins with should stand in front
-  local swap = false
+  return batch, left, right, inner
+end
+
+-- Has b what the final result begins with, so that it should stand in front?
+local function b_leads(a, b, first)
+  local in_a, in_b = set_of(a), set_of(b)
   for _, label in ipairs(first) do
-    if in_a[label] ~= in_b[label] then
-      swap = in_b[label] == true
-      break
-    end
+    if in_a[label] ~= in_b[label] then return in_b[label] == true end
   end
+  return false
+end
+
+local function ones(n)
+  local list = {}
+  for i = 1, n do list[i] = 1 end
+  return list
+end
+
+-- Nothing is summed: dims of size 1 stand for the other's.
+local function mul_step(a, b, batch, left, right, sizes)
+  local many = shape_of(batch, sizes)
+  return {
+    kind = "mul", a_order = order_of(a, join(batch, left)),
+    b_order = order_of(b, join(batch, right)),
+    a_shape = join(many, shape_of(left, sizes), ones(#right)),
+    b_shape = join(many, ones(#left), shape_of(right, sizes)),
+  }
+end
+
+-- A batch of products of matrices. b's dims are left where they lie, if they are in
+-- order: a transposed view serves as well.
+local function matmul_step(a, b, batch, left, right, inner, sizes)
+  local many = #batch > 0 and { size_of(batch, sizes) } or {}
+  local rows, columns, depth = size_of(left, sizes), size_of(right, sizes),
+    size_of(inner, sizes)
+  local plain = order_of(b, join(batch, inner, right)) == nil
+  return {
+    kind = "matmul", transpose = not plain,
+    a_order = order_of(a, join(batch, left, inner)),
+    b_order = not plain and order_of(b, join(batch, right, inner)) or nil,
+    a_shape = join(many, { rows, depth }),
+    b_shape = join(many, plain and { depth, columns } or { columns, depth }),
+    shape = shape_of(join(batch, left, right), sizes),
+  }
+end
+
+-- One product of tensors with labels a and b; first: labels of the final result.
+local function pair_step(a, b, keep, sizes, first)
+  local batch, left, right, inner = groups_of(a, b, keep, sizes)
+  local swap = b_leads(a, b, first)
   if swap then
     left, right, a, b = right, left, b, a
   end
-  local step = { swap = swap, labels = join(batch, left, right) }
-  step.shape = shape_of(step.labels, sizes)
-  local rows, columns, depth = size_of(left, sizes), size_of(right, sizes),
-    size_of(inner, sizes)
-  if #inner == 0 then
-    -- nothing is summed: dims of size 1 stand for the other's
-    step.kind = "mul"
-    step.a_order, step.b_order = order_of(a, join(batch, left)),
-      order_of(b, join(batch, right))
-    local ones = {}
-    for i = 1, #right do ones[i] = 1 end
-    step.a_shape = join(shape_of(batch, sizes), shape_of(left, sizes), ones)
-    for i = 1, #left do ones[i] = 1 end
-    for i = #left + 1, #ones do ones[i] = nil end
-    step.b_shape = join(shape_of(batch, sizes), ones, shape_of(right, sizes))
-    step.shape = nil
-  else
-    step.kind = "matmul"
-    local many = shape_of(batch, sizes)
-    many = #many > 0 and { size_of(batch, sizes) } or {}
-    step.a_order = order_of(a, join(batch, left, inner))
-    step.b_order = order_of(b, join(batch, right, inner))
-    -- b's dims are left where they lie: a transposed view serves as well
-    local plain = order_of(b, join(batch, inner, right)) == nil
-    step.transpose = not plain
-    step.a_shape = join(many, { rows, depth })
-    if plain then
-      step.b_order = nil
-      step.b_shape = join(many, { depth, columns })
-    else
-      step.b_shape = join(many, { columns, depth })
-    end
-  end
+  local step = #inner == 0 and mul_step(a, b, batch, left, right, sizes)
+    or matmul_step(a, b, batch, left, right, inner, sizes)
+  step.swap, step.labels = swap, join(batch, left, right)
   return step
 end
 
