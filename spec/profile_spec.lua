@@ -135,7 +135,7 @@ describe("mt.profile", function()
     assert.truthy(text:find("\nadd +cuda:0 +1 +2000%.0 +4000%.0 +57%.1 +1%.0 MB +24 B "
       .. "+0%.2 GB/s +25%%\n"), text)
     assert.truthy(text:find("\n3 calls in 10000.0 us: 5000.0 us in calls, 7000.0 us of "
-      .. "devices; 3 more found no memory", 1, true), text)
+      .. "devices; 3 more were not noted", 1, true), text)
     report.records[1].flops = 4e10
     text = tostring(report)
     assert.truthy(text:find(" 13.3 TFLOP/s ", 1, true), text)

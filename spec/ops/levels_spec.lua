@@ -1,5 +1,6 @@
--- spec/ops/levels_spec.lua: products, convolutions, scans and masks as processors compute
--- them that know less than this one: each level of x86-64 has kernels of its own.
+-- spec/ops/levels_spec.lua: products, convolutions, scans and masks as processors
+-- compute them that know less than this one: each level of x86-64 has kernels of its
+-- own.
 
 local shell = require "spec.support.shell"
 
