@@ -3,6 +3,7 @@
 local mt = require "mytensor"
 local check = require "mytensor.check"
 local class = require "mytensor.class"
+local json = require "mytensor.json"
 
 local profile = {}
 
@@ -257,12 +258,10 @@ function Report:__tostring() return self:text() end
 
 -- ---- the trace ----------------------------------------------------------------------
 
-local escapes = { ['"'] = '\\"', ["\\"] = "\\\\" }
+-- A name of the user's, which may be no UTF-8, as JSON must be.
 local function quoted(text)
   if not utf8.len(text) then text = text:gsub("[\x80-\xff]", "?") end
-  return '"' .. text:gsub('["\\]', escapes):gsub("%c", function(c)
-    return ("\\u%04x"):format(c:byte())
-  end) .. '"'
+  return json.quote(text)
 end
 
 local function event(name, track, start, seconds, arguments)

@@ -8,6 +8,7 @@
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
+local json = require "mytensor.json"
 
 local serialisation = {}
 
@@ -22,18 +23,6 @@ local types = {
 
 local code_of = {}
 for code, info in pairs(types) do code_of[info[1]] = code end
-
-local escapes = {
-  ['"'] = '\\"', ["\\"] = "\\\\", ["\b"] = "\\b", ["\f"] = "\\f", ["\n"] = "\\n",
-  ["\r"] = "\\r", ["\t"] = "\\t",
-}
-
--- A JSON string.
-local function quote(s)
-  return '"' .. s:gsub('[%c"\\\127]', function(c)
-    return escapes[c] or ("\\u%04x"):format(c:byte())
-  end) .. '"'
-end
 
 -- Writing
 -- ------------------------------------------------------------------------------
@@ -82,7 +71,7 @@ local function encode_metadata(metadata)
   end
   table.sort(names)
   for i, key in ipairs(names) do
-    parts[i] = quote(key) .. ":" .. quote(metadata[key])
+    parts[i] = json.quote(key) .. ":" .. json.quote(metadata[key])
   end
   return '"__metadata__":{' .. table.concat(parts, ",") .. "}"
 end
@@ -94,8 +83,8 @@ local function encode_header(list, metadata)
   for _, entry in ipairs(list) do
     local text = '%s:{"dtype":"%s","shape":[%s],"data_offsets":[%d,%d]}'
     parts[#parts + 1] = text:format(
-      quote(entry.name), entry.code, table.concat(entry.tensor:shape(), ","), offset,
-      offset + entry.size)
+      json.quote(entry.name), entry.code, table.concat(entry.tensor:shape(), ","),
+      offset, offset + entry.size)
     offset = offset + entry.size
   end
   local header = "{" .. table.concat(parts, ",") .. "}"

@@ -97,8 +97,8 @@ end
 -- ---- Lua ----------------------------------------------------------------------------
 
 -- Files whose functions are not for users.
-local INTERNAL = { check = true, compiler = true, contraction = true, kernel = true,
-  repl = true, meta = true, ["nn/walk"] = true, ["nn/pair"] = true,
+local INTERNAL = { check = true, compiler = true, contraction = true, json = true,
+  kernel = true, repl = true, meta = true, ["nn/walk"] = true, ["nn/pair"] = true,
   ["utils/terminal"] = true }
 -- Where the table of a file that is no class stands in the module.
 local PLACES = {
