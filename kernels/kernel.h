@@ -84,7 +84,8 @@ typedef struct mt_fault {
   int32_t op;
   int64_t position; /* element of the index tensor, from 0 */
   int64_t value;    /* what stood there, or MT_NOT_WHOLE */
-  int64_t lo, hi;   /* what is allowed; lo > hi: an integer division by zero */
+  int64_t lo, hi;   /* what is allowed; lo > hi: an integer division by zero. Of a
+                    ** singular matrix: 1, how many there are; value: the column */
 } mt_fault;
 #define MT_NOT_WHOLE INT64_MIN /* a float that is no whole number, as a position */
 

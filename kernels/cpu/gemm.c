@@ -133,7 +133,7 @@ typedef struct plan {
   int64_t bytes_a, bytes_b; /* packed, of each thread */
 } plan;
 
-static bool is_thin(const mt_gemm *g) {
+bool mt_gemm_is_thin(const mt_gemm *g) {
   return g->m == 1 || g->n == 1 || g->k <= 2 || mt_gemm_work(g) <= 2048 ||
          (g->m <= 3 && g->bcs != 1 && g->brs == 1);
 }
@@ -196,7 +196,7 @@ static plan make_plan(const mt_gemm *g, int threads) {
 size_t mt_gemm_scratch(const mt_gemm *g, int threads) {
   if (g->m == 0 || g->n == 0) return 0;
   if (mt_cpu_is_half(g->dtype)) return mt_gemm_half_scratch(g, threads);
-  if (is_thin(g)) return 0;
+  if (mt_gemm_is_thin(g)) return 0;
   const plan t = make_plan(g, threads);
   return (size_t)(t.down * t.across * (t.bytes_a + t.bytes_b));
 }
@@ -240,7 +240,7 @@ static void run_depth(const mt_gemm *g, const plan *t, int64_t p, int64_t i0, in
                       .acs = g->acs,
                       .anext = isa->mr * g->ars,
                       .crs = g->crs,
-                      .accumulate = p > 0,
+                      .accumulate = p > 0 || g->accumulate,
                       .fetch = nc * kc * t->size > MT_GEMM_L2,
                       .relu = last && g->activation == MT_RELU};
     if (t->pack_a) {
@@ -277,7 +277,7 @@ void mt_gemm_run(const mt_gemm *g, void *scratch, int threads) {
     mt_gemm_half_run(g, scratch, threads);
     return;
   }
-  if (is_thin(g)) {
+  if (mt_gemm_is_thin(g)) {
     thin(g, mt_gemm_of(g->dtype), threads);
     return;
   }

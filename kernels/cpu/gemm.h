@@ -119,8 +119,12 @@ typedef struct mt_gemm {
   int64_t crs;
   mt_bias bias;
   mt_activation activation; /* f */
+  bool accumulate;          /* c += a b; floats, not where mt_gemm_is_thin */
   const mt_call *call;      /* which may be ended; or NULL */
 } mt_gemm;
+
+/* So thin or small that plain loops do it. */
+bool mt_gemm_is_thin(const mt_gemm *g);
 
 /* Bytes that mt_gemm_run needs; a multiple of 64. */
 size_t mt_gemm_scratch(const mt_gemm *g, int threads);

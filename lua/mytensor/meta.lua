@@ -1966,6 +1966,15 @@ function mt.linear(x, w, b, activation) end
 ---@return mytensor.Tensor y
 function Tensor:linear(w, b, activation) end
 
+--- inverse of the square matrices in the last two dims, by elimination with partial pivoting; an error where one is singular
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.inverse(x) end
+
+--- inverse of the square matrices in the last two dims, by elimination with partial pivoting; an error where one is singular
+---@return mytensor.Tensor y
+function Tensor:inverse() end
+
 --- exp(x) / sum(exp(x)) along dim
 ---@param x mytensor.Tensor
 ---@param dim? integer
@@ -3849,16 +3858,47 @@ function Tensor:addbmm(a, b, beta, alpha) end
 ---@return mytensor.Tensor y
 function Tensor:addbmm_(a, b, beta, alpha) end
 
---- square matrices multiplied with themselves
+--- square matrices multiplied with themselves, or their inverses where n is below 0
 ---@param x mytensor.Tensor
 ---@param n integer
 ---@return mytensor.Tensor y
 function mt.matrix_power(x, n) end
 
---- square matrices multiplied with themselves
+--- square matrices multiplied with themselves, or their inverses where n is below 0
 ---@param n integer
 ---@return mytensor.Tensor y
 function Tensor:matrix_power(n) end
+
+--- x of a x = b for square matrices a (..., n, n); b (..., n, k), or (..., n): one vector for each
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor x
+function mt.solve(a, b) end
+
+--- x of a x = b for square matrices a (..., n, n); b (..., n, k), or (..., n): one vector for each
+---@param b mytensor.Tensor
+---@return mytensor.Tensor x
+function Tensor:solve(b) end
+
+--- determinants of square matrices; a gradient only where that is not 0
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.det(x) end
+
+--- determinants of square matrices; a gradient only where that is not 0
+---@return mytensor.Tensor y
+function Tensor:det() end
+
+--- determinants of square matrices as sign and logarithm of the absolute value: 0 and -inf where they are 0
+---@param x mytensor.Tensor
+---@return mytensor.Tensor side
+---@return mytensor.Tensor logarithm
+function mt.slogdet(x) end
+
+--- determinants of square matrices as sign and logarithm of the absolute value: 0 and -inf where they are 0
+---@return mytensor.Tensor side
+---@return mytensor.Tensor logarithm
+function Tensor:slogdet() end
 
 --- a product of matrices in the cheapest order; the ends may be vectors
 ---@param xs mytensor.Tensor[]
@@ -5560,14 +5600,14 @@ function Tensor:map(...) end
 
 --- Norm of the matrices in the last two dims, or in others.
 ---@param x mytensor.Tensor floats
----@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 and -2 (the largest and the smallest), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
 ---@param dim? integer[] the two dims
 ---@param keepdim? boolean keep them, with size 1
 ---@return mytensor.Tensor
 function mt.matrix_norm(x, p, dim, keepdim) end
 
 --- Norm of the matrices in the last two dims, or in others.
----@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 (the largest one), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---@param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum of the singular values), 2 and -2 (the largest and the smallest), 1 and -1 (the largest and the smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
 ---@param dim? integer[] the two dims
 ---@param keepdim? boolean keep them, with size 1
 ---@return mytensor.Tensor

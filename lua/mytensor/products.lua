@@ -270,16 +270,45 @@ local function spectral(x)
   return (gram * power):sum { -2, -1 }:sqrt()
 end
 
--- The sum of the singular values: the sum of A times its orthogonal factor, which is
--- where X := 3/2 X - 1/2 X X'X ends (Newton and Schulz).
-local function nuclear(x)
+-- A' where A is wider than high, and its orthogonal factor, which is where
+-- X := 3/2 X - 1/2 X X'X ends (Newton and Schulz): a singular value that float64 tells
+-- from 0 is 1 after 90 steps.
+local function polar(x)
   local y = x:size(-2) < x:size(-1) and x:transpose(-1, -2) or x
   local factor = y / divisor(y:norm(2, { -2, -1 }, true))
-  for _ = 1, 70 do
+  for _ = 1, 90 do
     local square = factor:transpose(-1, -2):matmul(factor)
     factor = factor * 1.5 - factor:matmul(square) * 0.5
   end
+  return y, factor
+end
+
+-- The sum of the singular values: of A times its orthogonal factor.
+local function nuclear(x)
+  local y, factor = polar(x)
   return (factor * y):sum { -2, -1 }
+end
+
+-- The smallest singular value: 1 over the largest one of the inverse. What isn't square
+-- becomes so, with the same singular values, times the transposed orthogonal factor.
+local function smallest(x)
+  local m, n = x:size(-2), x:size(-1)
+  if math.min(m, n) == 0 then
+    check.fail(1, "matrix_norm", "shape %s has no singular values",
+               check.shape_text(x:shape()))
+  end
+  if m ~= n then
+    local y, factor = polar(x)
+    x = factor:transpose(-1, -2):matmul(y)
+  end
+  local scale = divisor(x:detach():abs():amax({ -2, -1 }, true))
+  x = x / scale
+  local singular = x:detach():slogdet():eq(0)
+  local one = mt.eye(math.min(m, n), { dtype = x:dtype(), device = x:device() })
+  local inverse = mt.where(singular:unsqueeze { -2, -1 }, one, x):inverse()
+  local length = divisor(inverse:detach():abs():amax({ -2, -1 }, true))
+  local largest = spectral(inverse / length) * length:squeeze { -2, -1 }
+  return mt.where(singular, 0, scale:squeeze { -2, -1 } / largest)
 end
 
 local function extreme_sum(x, largest, along)
@@ -290,8 +319,9 @@ end
 --- Norm of the matrices in the last two dims, or in others.
 --- @param x mytensor.Tensor floats
 --- @param p? string|number "fro" (the default: root of the sum of squares), "nuc" (sum
----   of the singular values), 2 (the largest one), 1 and -1 (the largest and the
----   smallest sum of a column's absolute values), math.huge and -math.huge (of a row's)
+---   of the singular values), 2 and -2 (the largest and the smallest), 1 and -1 (the
+---   largest and the smallest sum of a column's absolute values), math.huge and
+---   -math.huge (of a row's)
 --- @param dim? integer[] the two dims
 --- @param keepdim? boolean keep them, with size 1
 --- @return mytensor.Tensor
@@ -313,13 +343,15 @@ function products.matrix_norm(x, p, dim, keepdim)
     y = nuclear(y:double()):to(dtype)
   elseif p == 2 then
     y = spectral(y:double()):to(dtype)
+  elseif p == -2 then
+    y = smallest(y:double()):to(dtype)
   elseif p == 1 or p == -1 then
     y = extreme_sum(y, p == 1, -2)
   elseif p == math.huge or p == -math.huge then
     y = extreme_sum(y, p > 0, -1)
   else
-    check.fail(2, "matrix_norm", "'fro', 'nuc', 2, 1, -1, inf or -inf expected, got %s",
-               tostring(p))
+    check.fail(2, "matrix_norm",
+               "'fro', 'nuc', 2, -2, 1, -1, inf or -inf expected, got %s", tostring(p))
   end
   if not keepdim then return y end
   local places = {}

@@ -1,5 +1,5 @@
 /* runtime/autograd/build_product.c -- composite ops made of products: outer, inner, kron,
-** cross, the addmm family, powers and chains of matrices. */
+** cross, the addmm family, powers and chains of matrices, what elimination gives. */
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/parts.h"
@@ -181,20 +181,71 @@ mt_status mt_build_addbmm(mt_build_call *c) {
   return added(c, mt_c2(c->calc, MT_OP_matmul, a, b));
 }
 
-/* ---- matrix_power ---- */
+/* ---- square matrices ---- */
+
+static mt_status check_square(const mt_tensor *x) {
+  const int n = x->v.ndim;
+  if (n >= 2 && x->v.shape[n - 1] == x->v.shape[n - 2]) return MT_OK;
+  return mt_fail_arg(MT_ESHAPE, 1, "square matrices expected, got shape %s",
+                     mt_view_text(&x->v));
+}
+
+/* The result of _determinant at `from`, and those behind it. */
+static mt_status determinant(mt_build_call *c, int from, int n) {
+  mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
+  MT_TRY(check_square(c->in[0]));
+  mt_ca(c->calc, MT_OP__determinant, 1, c->in, 0, 0, NULL, out);
+  for (int i = 0; i < n; i++) c->out[i] = out[from + i];
+  return MT_OK;
+}
+
+mt_status mt_build_det(mt_build_call *c) { return determinant(c, 0, 1); }
+mt_status mt_build_slogdet(mt_build_call *c) { return determinant(c, 1, 2); }
+
+/* b is a vector for each matrix where its shape is a's without the last dim, as in
+** PyTorch; a single vector serves any batch. */
+mt_status mt_build_solve(mt_build_call *c) {
+  mt_tensor *a = c->in[0], *b = c->in[1];
+  MT_TRY(check_square(a));
+  int64_t shape[MT_MAX_DIMS];
+  const int na = a->v.ndim;
+  bool vector = b->v.ndim == 1 || b->v.ndim == na - 1;
+  for (int d = 0; b->v.ndim > 1 && d < na - 1; d++)
+    vector = vector && a->v.shape[d] == b->v.shape[d];
+  if (vector) {
+    for (int d = 0; d < b->v.ndim; d++) shape[d] = b->v.shape[d];
+    shape[b->v.ndim] = 1;
+    b = mt_creshape(c->calc, b, b->v.ndim + 1, shape);
+    if (!b) return MT_OK;
+  }
+  const int64_t n = a->v.shape[na - 1];
+  if (b->v.ndim < 2 || b->v.shape[b->v.ndim - 2] != n) {
+    return mt_fail_arg(MT_ESHAPE, 2, "shape %s does not fit matrices %s",
+                       mt_view_text(&c->in[1]->v), mt_view_text(&a->v));
+  }
+  mt_view batch = b->v;
+  int ndim = na - 2;
+  memcpy(shape, a->v.shape, sizeof shape);
+  batch.ndim -= 2;
+  if (mt_broadcast(&ndim, shape, &batch) != MT_OK || ndim + 2 > MT_MAX_DIMS) {
+    return mt_fail_arg(MT_ESHAPE, 2, "batches of shapes %s and %s do not broadcast",
+                       mt_view_text(&a->v), mt_view_text(&c->in[1]->v));
+  }
+  shape[ndim] = shape[ndim + 1] = n;
+  a = mt_cexpand(c->calc, a, ndim + 2, shape);
+  shape[ndim + 1] = b->v.shape[b->v.ndim - 1];
+  b = mt_cexpand(c->calc, b, ndim + 2, shape);
+  mt_tensor *const x = mt_c2(c->calc, MT_OP__solve, a, b);
+  c->out[0] = vector ? mt_creshape(c->calc, x, ndim + 1, shape) : x;
+  return MT_OK;
+}
 
 mt_status mt_build_matrix_power(mt_build_call *c) {
   mt_tensor *x = c->in[0], *y = NULL;
   const int ndim = x->v.ndim;
-  int64_t n = c->attr[0].i[0];
-  if (ndim < 2 || x->v.shape[ndim - 1] != x->v.shape[ndim - 2]) {
-    return mt_fail_arg(MT_ESHAPE, 1, "square matrices expected, got shape %s",
-                       mt_view_text(&x->v));
-  }
-  if (n < 0) {
-    return mt_fail_arg(MT_EARG, 2, "power %lld: 0 or more, since no inverse is here",
-                       (long long)n);
-  }
+  const int64_t n = c->attr[0].i[0];
+  MT_TRY(check_square(x));
+  if (n < 0) x = mt_c1(c->calc, MT_OP_inverse, x);
   if (n == 0) {
     mt_tensor *const one =
         mt_czeros(c->calc, x->v.dtype, mt_device_of(x), ndim, x->v.shape);
@@ -205,9 +256,9 @@ mt_status mt_build_matrix_power(mt_build_call *c) {
     c->out[0] = one;
     return MT_OK;
   }
-  for (; n > 0; n >>= 1) {
-    if (n & 1) y = y ? mt_c2(c->calc, MT_OP_matmul, y, x) : x;
-    if (n > 1) x = mt_c2(c->calc, MT_OP_matmul, x, x);
+  for (uint64_t left = n < 0 ? -(uint64_t)n : (uint64_t)n; left > 0; left >>= 1) {
+    if (left & 1) y = y ? mt_c2(c->calc, MT_OP_matmul, y, x) : x;
+    if (left > 1) x = mt_c2(c->calc, MT_OP_matmul, x, x);
   }
   c->out[0] = y == c->in[0] ? mt_c1(c->calc, MT_OP_clone, y) : y;
   return MT_OK;

@@ -1,5 +1,6 @@
 /* runtime/core/dispatch.c -- one call of one op: decide, convert, allocate, run, check.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/core/cuda_graph.h"
@@ -149,6 +150,14 @@ mt_status mt_fault_error(const mt_fault *f) {
   for (int k = 0; k < op->nparams; k++)
     if (op->param[k].type == MT_PARAM_INPUT && (op->kept >> op->param[k].slot & 1u))
       arg = k + 1;
+  if (f->op == MT_OP_inverse || f->op == MT_OP__solve) {
+    char which[40] = "the matrix";
+    if (f->hi > 1)
+      snprintf(which, sizeof which, "matrix %lld of the batch",
+               (long long)f->position + 1);
+    return mt_fail_arg(MT_EFAULT, 1, "%s is singular: column %lld has no pivot", which,
+                       (long long)f->value);
+  }
   if (f->lo > f->hi)
     return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
                        (long long)f->position + 1);

@@ -212,12 +212,31 @@ local function on(device)
         local scale = x:dim() == 3 and mt.tensor({ 1, 2 }, { dtype = "float64" }) or
           mt.tensor(1, { dtype = "float64" })
         near(scale * 3, x:matrix_norm(2))
+        near(scale, x:matrix_norm(-2))
         near(scale * 6, x:matrix_norm "nuc")
         near(scale * math.sqrt(14), x:matrix_norm())
       end
       near(mt.tensor(3, { dtype = "float64" }), (known() * 1e-30):matrix_norm(2) * 1e30)
       assert.equal(0, mt.zeros(2, 3, { device = device }):matrix_norm(2):item())
       assert.equal(0, mt.zeros(2, 3, { device = device }):matrix_norm("nuc"):item())
+    end)
+
+    it("knows the smallest singular value of any shape", function()
+      local function of(list)
+        return mt.tensor(list, { dtype = "float64", device = device }):matrix_norm(-2)
+      end
+      local function is(want, got)
+        assert.is_true(math.abs(got:item() - want) <= 1e-12 * want, got:item())
+      end
+      is(0.25, of { { 0, 4, 0 }, { 0, 0, -2 }, { 0.25, 0, 0 } })
+      is(1e-9, of { { 1, 0 }, { 0, 1e-9 }, { 0, 0 } })
+      is(1e-200, of { { 0, 1e-200 }, { 1, 0 } })
+      is(5, of { { 3 }, { 4 } })
+      is(0, of { { 1, 2 }, { 2, 4 } })
+      is(0, of { { 1, 2, 0 }, { 2, 4, 0 } })
+      local both = mt.stack { mt.zeros(2, 2), mt.eye(2) * 3 }:to(device)
+      assert.same({ 0, 3 }, both:matrix_norm(-2):totable())
+      assert.same({ 0 }, mt.zeros(0, 3, 3, { device = device }):matrix_norm(-2):shape())
     end)
 
     it("sums rows and columns", function()
@@ -235,11 +254,15 @@ local function on(device)
 
     it("has gradients, and those have some", function()
       local x = randn { 2, 3, 2 }:requires_grad_()
-      for _, p in ipairs { "fro", "nuc", 2, 1, math.huge } do
+      for _, p in ipairs { "fro", "nuc", 2, -2, 1, math.huge } do
         local function fn(t) return t:matrix_norm(p) end
         assert.is_true(mt.gradcheck(fn, { x }), tostring(p))
         assert.is_true(mt.gradgradcheck(fn, { x }), tostring(p))
       end
+      local square = randn({ 2, 3, 3 }):requires_grad_()
+      local function fn(t) return t:matrix_norm(-2) end
+      assert.is_true(mt.gradcheck(fn, { square }))
+      assert.is_true(mt.gradgradcheck(fn, { square }))
     end)
   end)
 end
@@ -279,7 +302,8 @@ describe("products", function()
       { { 2 }, { 2 } })
     says("2 dims of a, 1 of b", mt.tensordot, a, b, { { 1, 2 }, { 2 } })
     says("3 dims of shapes [2, 3] and [3, 4]", mt.tensordot, a, b, 3)
-    says("'fro', 'nuc', 2, 1, -1, inf or -inf expected, got 3", a.matrix_norm, a, 3)
+    says("'fro', 'nuc', 2, -2, 1, -1, inf or -inf expected, got 3", a.matrix_norm, a, 3)
+    says("shape [2, 0] has no singular values", mt.matrix_norm, mt.ones(2, 0), -2)
     says("two dims expected, got shape [3]", mt.matrix_norm, mt.ones(3))
     says("floats expected, got int64", mt.matrix_norm, a:long())
   end)

@@ -2,8 +2,7 @@
 import torch
 import torch.nn.functional as F
 
-import refdata
-from refdata import apart, case, f64, grid, integers
+from refdata import apart, aside, case, f64, grid, integers
 from gen_reduce import lua_dim
 
 INF, NAN = float("inf"), float("nan")
@@ -36,21 +35,24 @@ def matmul():
     add("infinity and NaN", f64([[INF, 1], [NAN, 2]]), f64([[1, 2], [3, 4]]))
 
 
-def linear():
-    after = dict(none=lambda y: y, relu=F.relu, gelu=F.gelu)
+def linear_case(name, x, w, b, check=False, activation=None, **more):
+    f = dict(none=lambda y: y, relu=F.relu, gelu=F.gelu)[activation or "none"]
+    case("linear", name, [x, w, b], lambda x, w, b: f(F.linear(x, w, b)),
+         attrs={"activation": activation} if activation else {}, check=check, **more)
 
-    def add(name, x, w, b, check=False, activation=None, **more):
-        attrs = {"activation": activation} if activation else {}
-        f = after[activation or "none"]
-        case("linear", name, [x, w, b], lambda x, w, b: f(F.linear(x, w, b)),
-             attrs=attrs, check=check, **more)
+
+def linear():
+    add = linear_case
     add("batch", grid(3, 5), grid(4, 5), grid(4), True)
     add("without bias", grid(3, 5), grid(4, 5), None, True)
     add("vector", grid(5), grid(4, 5), grid(4), True)
     add("three dims", grid(2, 3, 5), grid(4, 5), grid(4), True)
     add("tails", grid(7, 37), grid(19, 37), grid(19))
     add("empty batch", zeros(0, 5), grid(4, 5), grid(4))
-    small = dict(low=-1, high=1)
+
+
+def linear_activations():
+    add, small = linear_case, dict(low=-1, high=1)
     for name in ("relu", "gelu"):
         add(name, grid(3, 5, **small), grid(4, 5, **small), grid(4, **small), True, name)
         add(name + ", three dims without bias", grid(2, 2, 3, **small),
@@ -161,9 +163,7 @@ def pools():
 
 
 def activated():
-    """relu in conv2d and max_pool2d; numbers of its own, so that others stay."""
-    state = refdata.random.get_state()
-    refdata.random.seed(7)
+    """relu in conv2d and max_pool2d."""
     for name, xs, ws, bias, kw in CONVS:
         conv("conv2d", "relu, " + name, grid(*xs), grid(*ws, low=-1, high=1),
              grid(ws[0]) if bias else None, small(xs), relu=True, **kw)
@@ -187,7 +187,6 @@ def activated():
     add("nothing above 0", f64([[[[-1, 0], [-2, -INF]]]]), dict(kernel=1))
     add("NaN passes", f64([[[[1, NAN, 3, -1, -2], [4, 5, 6, -3, -4]]]]),
         dict(kernel=2, stride=1))
-    refdata.random.set_state(state)
 
 
 LARGE = [[10000, 9999, -10000], [-10000, -10000, -10000], [0, 10000, 10000], [1, 2, 3]]
@@ -211,65 +210,6 @@ def softmaxes():
         case(op, "empty", [zeros(0, 3)], lambda x: fn(x, 1), attrs=dict(dim=2))
         case(op, "no classes", [zeros(3, 0)], lambda x: fn(x, 1), attrs=dict(dim=2))
         case(op, "0-dim", [grid()], lambda x: fn(x, 0), attrs=dict(dim=1))
-
-
-NORMS = [
-    ("rows", (3, 5), 1, True, True),
-    ("without bias", (3, 5), 1, True, False),
-    ("bias alone", (3, 5), 1, False, True),
-    ("without both", (2, 3, 4), 1, False, False),
-    ("two dims", (2, 3, 4), 2, True, True),
-    ("all dims", (3, 4), 2, True, True),
-    ("vector", (6,), 1, True, True),
-    ("tail", (7, 37), 1, True, True),
-    ("longer than a block", (1, 1030), 1, False, True),
-    ("more rows than parts", (41, 8), 1, True, True),
-]
-
-
-def norm_inputs(shape, dims, weight, bias):
-    last = shape[len(shape) - dims:]
-    w = grid(*last, low=-2, high=2) if weight else None
-    return w, grid(*last) if bias else None, last
-
-
-def layer_norms():
-    for name, shape, dims, weight, bias in NORMS:
-        w, b, last = norm_inputs(shape, dims, weight, bias)
-        attrs = {} if dims == 1 else dict(dims=dims)
-        case("layer_norm", name, [grid(*shape), w, b],
-             lambda x, w, b: F.layer_norm(x, last, w, b), attrs=attrs,
-             check=small(shape))
-    case("layer_norm", "large epsilon", [grid(3, 5), grid(5), grid(5)],
-         lambda x, w, b: F.layer_norm(x, (5,), w, b, 0.5), attrs=dict(epsilon=0.5),
-         check=True)
-    case("layer_norm", "all the same", [f64([[3, 3, 3], [1, 2, 4]]), grid(3), grid(3)],
-         lambda x, w, b: F.layer_norm(x, (3,), w, b))
-    case("layer_norm", "mean far above the deviation",
-         [grid(2, 40, low=4000, high=4003), None, None],
-         lambda x, w, b: F.layer_norm(x, (40,), w, b))
-    case("layer_norm", "NaN takes its row", [f64([[NAN, 1, 2], [0, 1, 2]]), None, None],
-         lambda x, w, b: F.layer_norm(x, (3,), w, b))
-    case("layer_norm", "no rows", [zeros(0, 3), grid(3), grid(3)],
-         lambda x, w, b: F.layer_norm(x, (3,), w, b))
-
-
-def layer_norm_backwards():
-    for name, shape, dims, weight, _ in NORMS:
-        w, _, last = norm_inputs(shape, dims, weight, False)
-
-        def fn(x, dy, w):
-            with torch.enable_grad():
-                ins = [x if x.requires_grad else x.detach().requires_grad_()]
-                for t in (w, None):
-                    one = torch.ones(last, dtype=torch.float64)
-                    t = one if t is None else t
-                    ins.append(t if t.requires_grad else t.requires_grad_())
-                y = F.layer_norm(ins[0], last, ins[1], ins[2])
-                return torch.autograd.grad(y, ins, dy, create_graph=True)
-        attrs = {} if dims == 1 else dict(dims=dims)
-        case("layer_norm_backward", name, [grid(*shape), grid(*shape), w], fn,
-             attrs=attrs, check=small(shape))
 
 
 def losses():
@@ -490,11 +430,12 @@ def generate():
     embedding_backwards()
     matmul()
     linear()
+    with aside():
+        linear_activations()
     conv2d()
     pools()
-    activated()
+    with aside(7):
+        activated()
     softmaxes()
-    layer_norms()
-    layer_norm_backwards()
     losses()
     indexing()

@@ -7,6 +7,7 @@ An expected number that PyTorch leaves open is written as `false`, and the harne
 any value there: a gradient where the input or the output is NaN, and a NaN gradient of
 finite inputs (PyTorch's infinity times zero)."""
 
+import contextlib
 import math
 import os
 
@@ -25,7 +26,25 @@ DTYPE_NAMES = {
     torch.bool: "bool",
 }
 
-random = np.random.RandomState(20240229)
+random = np.random.RandomState()
+
+
+def start(seed, drawn=0):
+    """Numbers of this seed, as if so many words of 32 bits had been drawn."""
+    random.seed(seed)
+    if drawn:
+        random.bytes(4 * drawn)
+
+
+@contextlib.contextmanager
+def aside(seed=None):
+    """What is drawn within, of a seed or going on, does not change what comes after: for
+    cases put between older ones."""
+    state = random.get_state()
+    if seed is not None:
+        random.seed(seed)
+    yield
+    random.set_state(state)
 
 
 def grid(*shape, low=-3.0, high=3.0, step=1 / 64):
@@ -185,17 +204,17 @@ def case_text(c):
     return ",\n   ".join(lines) + "},\n"
 
 
-def write_all(only=False):
-    """only: files of other ops stay."""
-    for old in os.listdir(ROOT):
-        if old.endswith(".lua") and not only:
-            os.remove(os.path.join(ROOT, old))
+def write_all(folder):
+    """A file for each op; those that no op is left for go."""
+    for old in os.listdir(folder):
+        if old.endswith(".lua"):
+            os.remove(os.path.join(folder, old))
     total = 0
     for op, cases in sorted(CASES.items()):
         text = "-- spec/reference/%s.lua: written by generate.py.\n" % op
         text += "local inf, nan = math.huge, 0/0\nreturn {inf = inf, nan = nan,\n"
         text += "".join(case_text(c) for c in cases) + "}\n"
         total += len(text)
-        with open(os.path.join(ROOT, op + ".lua"), "w") as f:
+        with open(os.path.join(folder, op + ".lua"), "w") as f:
             f.write(text)
     return len(CASES), sum(map(len, CASES.values())), total

@@ -56,7 +56,7 @@ porting.differences = {
       .. "`logical_not`; `end` in a range is -1." },
   { "Not here",
     "complex, sparse and quantised tensors, Fourier transforms, and decompositions of "
-      .. "matrices (inverse, solve, eigenvalues, SVD)." },
+      .. "matrices (QR, Cholesky, eigenvalues, SVD)." },
 }
 
 porting.sections = {
@@ -429,12 +429,18 @@ porting.sections = {
     { "torch.addr", "torch.addr", "", "a:addr(v, w)" },
     { "torch.addbmm", "torch.addbmm", "", "mt.zeros(3, 3):addbmm(p, q)" },
     { "torch.baddbmm", "torch.baddbmm", "", "mt.zeros(2, 3, 3):baddbmm(p, q)" },
-    { "torch.matrix_power", "", "linalg.matrix_power", "a:matrix_power(3)" },
+    { "torch.matrix_power", "", "linalg.matrix_power", "a:matrix_power(-3)" },
+    { "torch.inverse, linalg.inv", "torch.inverse", "linalg.inv", "a:inverse()" },
+    { "torch.linalg.solve", "torch.gesv", "linalg.solve", "a:solve(v)",
+      "torch7's takes b first" },
+    { "torch.det, linalg.det", "", "linalg.det", "a:det()" },
+    { "torch.slogdet, linalg.slogdet", "", "linalg.slogdet", "a:slogdet()" },
     { "torch.chain_matmul, linalg.multi_dot", "", "linalg.multi_dot",
       "mt.chain_matmul{a, b, c}" },
     { "F.normalize", "nn.Normalize", "", "mt.normalize(a)" },
     { "F.cosine_similarity", "nn.CosineDistance", "", "mt.cosine_similarity(a, b)" },
     { "torch.linalg.matrix_norm", "", "linalg.norm", "a:matrix_norm 'nuc'" },
+    { "torch.linalg.norm(A, ord=-2)", "", "linalg.norm(A, -2)", "a:matrix_norm(-2)" },
   },
   { "Autograd",
     { "t.requires_grad_", "", "", "x:requires_grad_()" },

@@ -111,8 +111,26 @@ return {
     "calling 'matrix_power' on bad self (square matrices expected, got shape [2, "
       .. "3])" },
   { "mt.ones(2, 2):matrix_power(-1)",
-    "bad argument #1 to 'matrix_power' (power -1: 0 or more, since no inverse is "
-      .. "here)" },
+    "calling 'matrix_power' on bad self (the matrix is singular: column 2 has no "
+      .. "pivot)" },
+  { "mt.ones(2, 3):inverse()",
+    "calling 'inverse' on bad self (square matrices expected, got shape [2, 3])" },
+  { "mt.stack{mt.eye(2), mt.ones(2, 2)}:inverse()",
+    "calling 'inverse' on bad self (matrix 2 of the batch is singular: column 2 has no "
+      .. "pivot)" },
+  { "mt.zeros(2):det()",
+    "calling 'det' on bad self (square matrices expected, got shape [2])" },
+  { "mt.ones(2, 3):slogdet()",
+    "calling 'slogdet' on bad self (square matrices expected, got shape [2, 3])" },
+  { "mt.solve(mt.ones(2, 3), mt.ones(2))",
+    "bad argument #1 to 'solve' (square matrices expected, got shape [2, 3])" },
+  { "mt.solve(mt.eye(2), mt.ones(3))",
+    "bad argument #2 to 'solve' (shape [3] does not fit matrices [2, 2])" },
+  { "mt.solve(mt.ones(2, 2, 2), mt.ones(3, 2, 1))",
+    "bad argument #2 to 'solve' (batches of shapes [2, 2, 2] and [3, 2, 1] do not "
+      .. "broadcast)" },
+  { "mt.solve(mt.zeros(3, 3), mt.ones(3))",
+    "bad argument #1 to 'solve' (the matrix is singular: column 1 has no pivot)" },
   { "mt.chain_matmul{mt.ones(2, 3), mt.ones(2, 3)}",
     "bad argument #1 to 'chain_matmul' (tensor 2 has shape [2, 3]: 3 rows expected)" },
   { "mt.chain_matmul{mt.ones(2, 3), mt.ones(3), mt.ones(3)}",

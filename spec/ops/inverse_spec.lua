@@ -1,0 +1,101 @@
+-- spec/ops/inverse_spec.lua: inverses, solutions and determinants of sizes at which the
+-- kernels go other ways, by multiplying back, and what singular matrices give.
+
+local mt = require "mytensor"
+local devices = require "spec.support.devices"
+local expect = require "spec.support.expect"
+
+-- so far from I may a x lie, beside 1: the condition is some hundreds
+local allowed = { float64 = 1e-11, float32 = 5e-3 }
+
+-- x x^T + 1, rows in another order: of a condition that grows slowly with the size.
+local function square(shape)
+  local n = shape[#shape]
+  local x = mt.randn(shape, { dtype = "float64" }) / math.sqrt(n)
+  local y = x:matmul(x:transpose(-1, -2)) + mt.eye(n, { dtype = "float64" })
+  return y:roll(1, #shape - 1)
+end
+
+local shapes = {
+  { 1, 1 }, { 4, 4 }, { 5, 5 }, { 16, 16 }, { 17, 17 }, { 31, 31 }, { 33, 33 },
+  { 64, 64 }, { 65, 65 }, { 97, 97 }, { 128, 128 }, { 160, 160 }, { 200, 200 },
+  { 239, 239 }, { 300, 300 }, { 1000, 3, 3 }, { 7, 40, 40 }, { 3, 260, 260 },
+  { 2, 2, 130, 130 },
+}
+
+local function on(device)
+  describe("elimination on " .. device, function()
+    local function farthest(a, b) return (a - b):abs():max():item() end
+
+    for dtype, most in pairs(allowed) do
+      it("multiplies back, in " .. dtype, function()
+        for _, shape in ipairs(shapes) do
+          local n = shape[#shape]
+          local a = square(shape):to(dtype)
+          local exact, given = a:double(), a:to(device)
+          local text = table.concat(shape, " x ")
+          local one = mt.eye(n, { dtype = "float64" })
+          local inverse = given:inverse():cpu():double()
+          assert.is_true(farthest(exact:matmul(inverse), one) < most, text)
+          for _, k in ipairs { 1, 7, 70 } do
+            shape[#shape] = k
+            local b = mt.randn(shape, { dtype = "float64" }):to(dtype)
+            shape[#shape] = n
+            local x = given:solve(b:to(device)):cpu():double()
+            assert.is_true(farthest(exact:matmul(x), b:double()) < most, text)
+          end
+        end
+      end)
+    end
+
+    it("multiplies determinants", function()
+      for _, n in ipairs { 3, 33, 70, 200, 300 } do
+        local a, b = square { n, n }:to(device), square { 2, n, n }:to(device)
+        local sign, size = a:slogdet()
+        local sign_b, size_b = b:slogdet()
+        local both, sum = a:matmul(b):slogdet()
+        assert.same((sign * sign_b):totable(), both:totable())
+        assert.is_true(farthest(sum, size + size_b) < 1e-9, n)
+        local unit = a / (size / n):exp()
+        assert.is_true(math.abs(unit:det():item() - sign:item()) < 1e-9, n)
+      end
+    end)
+
+    it("gives one matrix what it gives it in a batch", function()
+      local a = square { 5, 20, 20 }:to(device)
+      local all = a:inverse()
+      for i = 1, 5 do assert.is_true(mt.equal(a[i]:inverse(), all[i])) end
+    end)
+
+    it("lets NaN through", function()
+      local a = mt.eye(40):to(device)
+      a[{ 7, 9 }] = 0 / 0
+      assert.is_true(a:inverse():isnan():any():item())
+      assert.is_true(a:det():isnan():item())
+    end)
+
+    it("says which matrix is singular", function()
+      for _, n in ipairs { 3, 250 } do
+        local a = mt.eye(n):expand(4, n, n):clone():to(device)
+        a[3][2]:zero_()
+        expect.says("matrix 3 of the batch is singular: column 2 has no pivot",
+          function()
+            local x = a:inverse()
+            if device == "cuda" then mt.cuda.synchronize() end
+            return x
+          end)
+        assert.same({ 1, 1, 0, 1 }, a:det():totable())
+        local sign, size = a:slogdet()
+        assert.same({ 1, 1, 0, 1 }, sign:totable())
+        assert.same({ 0, 0, -math.huge, 0 }, size:totable())
+      end
+    end)
+  end)
+end
+
+on "cpu"
+if devices.cuda then
+  on "cuda"
+else
+  it("elimination on cuda", function() devices.without_cuda(pending) end)
+end
