@@ -126,31 +126,43 @@ static void load(mt_fuse_worker *w, const mt_step *s, int64_t n, char *home) {
     mt_fuse_pad(home + r * j->pitch * s->width, n, s->width);
 }
 
+/* Inputs that lie as they are counted; of rows: whose next one follows. */
+static bool goes_on(const mt_fuse_job *j, int arg) {
+  const mt_fuse_loops *l = j->loops;
+  if (!j->code->program->reduces) return j->linear[arg];
+  return l->ndim > 1 && l->stride[arg][0] == 1 && l->stride[arg][1] == j->length;
+}
+
 /* A large result passes the caches, while the next blocks of what is read are fetched. */
-static void stream_out(const mt_fuse_worker *w, const mt_view *v, int64_t n,
-                       const char *from) {
+static void stream_out(const mt_fuse_worker *w, int out, int64_t n, const char *from) {
   const mt_fuse_job *j = w->j;
-  const int64_t size = mt_cpu_size(v->dtype);
-  mt_ahead ahead[4];
-  int count = 0;
-  for (int i = 0; i < j->call->nin && count < 4; i++) {
-    const mt_view *in = j->call->in[i];
-    if (!in || !j->linear[j->nout + i]) continue;
-    const int64_t own = mt_cpu_size(in->dtype);
-    ahead[count++] = (mt_ahead){in->data + (w->start + AHEAD * j->block) * own,
-                                MT_LINE / size * own};
+  const bool rows = j->code->program->reduces;
+  const mt_view *v = mt_fuse_view(j, out);
+  const int64_t size = mt_cpu_size(v->dtype), step = rows ? j->pitch * size : 0;
+  for (int64_t r = 0; r < w->rows; r++) {
+    mt_ahead ahead[4];
+    int count = 0;
+    for (int i = 0; i < j->call->nin && count < 4; i++) {
+      const mt_view *in = j->call->in[i];
+      const int arg = j->nout + i;
+      if (!in || !goes_on(j, arg)) continue;
+      const int64_t own = mt_cpu_size(in->dtype);
+      const int64_t at = rows ? w->offset[arg * j->batch + r] + w->start + j->batch * n
+                              : w->start + AHEAD * j->block;
+      ahead[count++] = (mt_ahead){in->data + at * own, MT_LINE / size * own};
+    }
+    const int64_t at = w->start + (rows ? w->offset[out * j->batch + r] : 0);
+    mt_cpu_stream(MT_ISA_PICK(mt_stream), n * size, from + r * step,
+                  v->data + at * size, count, ahead);
   }
-  mt_cpu_stream(MT_ISA_PICK(mt_stream), n * size, from, v->data + w->start * size,
-                count, ahead);
 }
 
 static void store(const mt_fuse_worker *w, const mt_step *s, int64_t n) {
   const mt_fuse_job *j = w->j;
   char *from = w->at[s->arg[0]];
-  const mt_view *v = mt_fuse_view(j, s->index);
   const mt_dtype dtype = s->width == 1 ? MT_U8 : j->code->compute;
   if (j->streamed[s->index])
-    stream_out(w, v, n, from);
+    stream_out(w, s->index, n, from);
   else if (from != in_place(w, s->index, dtype, n)) /* else it is there */
     walk(w, s->index, n, dtype, s->width, from, store_piece);
 }
@@ -310,6 +322,7 @@ static void rows_range(void *context, int64_t lo, int64_t hi) {
     else
       run_steps(&w, &j->code->whole, j->length);
   }
+  mt_cpu_stream_end();
   free(w.memory);
 }
 
@@ -329,13 +342,25 @@ static void classify(mt_fuse_job *j) {
   }
 }
 
+/* Do all rows of a result begin with a line? */
+static bool has_lines(const mt_fuse_job *j, int out) {
+  const mt_fuse_loops *l = j->loops;
+  if (!j->code->program->reduces) return j->linear[out];
+  bool lines = l->stride[out][0] == 1;
+  for (int d = 1; d < l->ndim; d++)
+    lines = lines &&
+            l->stride[out][d] * mt_cpu_size(j->call->out[out]->dtype) % MT_LINE == 0;
+  return lines;
+}
+
 /* Do results pass the caches? Those that are made in their own dtype. */
 static void choose_streams(mt_fuse_job *j) {
   const mt_fuse_program *p = j->code->program;
   for (int k = 0; k < j->nout; k++) {
     const mt_view *v = j->call->out[k];
     const mt_dtype made = p->node[p->output[k]].boolean ? MT_BOOL : j->code->compute;
-    j->streamed[k] = !p->reduces && j->linear[k] && v->dtype == made &&
+    const bool full = !p->reduces || p->output_space[k] == MT_FUSE_FULL;
+    j->streamed[k] = full && v->dtype == made && has_lines(j, k) &&
                      mt_cpu_streams(v->data, j->numel * mt_cpu_size(made));
   }
 }

@@ -1,5 +1,6 @@
 /* kernels/cpu/fuse_slots.c -- fused programs: the values of which a row has one. */
 #include "kernels/cpu/fuse_work.h"
+#include "kernels/cpu/stream.h"
 
 void mt_fuse_set_slot(const mt_fuse_job *j, char *slot, int64_t r, double x) {
   if (j->code->compute == MT_F64)
@@ -66,11 +67,22 @@ void mt_fuse_slot_step(mt_fuse_worker *w, const mt_step *s) {
   }
 }
 
+/* n elements, whole units, of the value at x. */
+static void fill(int64_t n, int width, const char *x, char *to) {
+  _Alignas(64) char line[MT_LINE];
+  if (width == 1) {
+    memset(to, *x, (size_t)n);
+    return;
+  }
+  mt_cpu_pack(MT_LINE / width, width, x, 0, line);
+  MT_ISA_PICK(mt_stream)->repeat(n * width / MT_LINE, line, to);
+}
+
 void mt_fuse_spread(mt_fuse_worker *w, const mt_step *s, int64_t n, char *home) {
   const mt_fuse_job *j = w->j;
   const char *from = w->slot + s->arg[0] * j->slot_bytes;
   for (int64_t r = 0; r < w->rows; r++)
-    mt_cpu_pack(mt_fuse_round_up(n), s->width, from + r * s->width, 0,
-                home + r * j->pitch * s->width);
+    fill(mt_fuse_round_up(n), s->width, from + r * s->width,
+         home + r * j->pitch * s->width);
   w->at[s->to] = home;
 }

@@ -109,6 +109,12 @@ describe("a result larger than the caches", function()
     local x = mt.rand(8200, 1056)
     check(function(a) return a:softmax(2) end, x)
     check(function(a) return a:log_softmax(2) end, x)
+    local norm = mt.fuse("x, w", "(x - mean(x, -1, true)) * w / amax(x, -1, true)")
+    check(norm, x, mt.rand(1056))
+    check(norm, mt.rand(LARGE // 48, 48), mt.rand(48)) -- several rows at once
+    check(norm, mt.rand(LARGE // 1051, 1051), mt.rand(1051)) -- not streamed
+    check(norm, mt.rand(40, 1 << 18), mt.rand(1 << 18)) -- rows that are cut
+    check(norm, mt.rand(4, 2100, 1056), mt.rand(1056))
     check(function(a) return a:layer_norm() end, x)
   end)
 end)
