@@ -5508,11 +5508,11 @@ function mt.frombuffer(bytes, dtype, shape, opts) end
 --- reductions over the last dim (`sum mean amax amin var std logsumexp softmax
 --- log_softmax`, with arguments as elsewhere: `sum(x, -1, true)`), methods
 --- (`x:exp():sum(-1)`), `pi` and `inf`, steps (`"e = exp(x); e / e:sum(-1, true)"`)
---- and several results (`"a + b, a - b"`). What is called takes tensors and numbers, one
---- tensor at least, broadcasts, works in floats (half types in float32, integers in the
---- default dtype; conditions count as 0 and 1) on the CPU and on GPUs, and has gradients
---- of any order, each again one kernel. At most 16 arguments and 16 results; what is
---- wrong in a formula is an error that says where.
+--- and several results (`"a + b, a - b"`). What is called takes tensors and numbers,
+--- one tensor at least, broadcasts, works in floats (half types in float32, integers in
+--- the default dtype; conditions count as 0 and 1) on the CPU and on GPUs, and has
+--- gradients of any order, each again one kernel. At most 16 arguments and 16 results;
+--- what is wrong in a formula is an error that says where.
 --- `f.formula`, `f.inputs`, `f.name`; `f:source()` is the CUDA C++ made of it.
 ---@param inputs string|function names of the arguments, or a function to be traced
 ---@param formula? string of these
