@@ -37,6 +37,9 @@ typedef struct mt_toolchain {
   /* The extern "C" kernel of that name. MT_EARG: there is none. */
   mt_status (*function)(mt_program *program, const char *name,
                         mt_function **function /* [out] */);
+  /* The bytes of the kernel's i-th parameter, from 0; 0: it has fewer; -1: a driver
+  ** before 12.4 cannot tell. */
+  int (*parameter_bytes)(const mt_function *function, int i);
   /* Launch on stream; params[i] points to the i-th argument, as CUDA wants it.
   ** MT_EARG: the shape is beyond a limit of the device or of the kernel. */
   mt_status (*launch)(mt_function *function, int device, void *stream,

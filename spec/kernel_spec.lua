@@ -138,6 +138,10 @@ describe("mt.cuda.kernel", function()
     local freed = mt.ones({ 4 }, CUDA)
     freed:free()
     fails("tensor expected, got freed tensor", function() add()(freed, x, z, 4) end)
+    local gone = mt.zeros({ 4 }, CUDA)
+    fails("tensor expected, got freed tensor", function()
+      add()(x, x, gone, 4, { grid = function() gone:free() return 1 end })
+    end)
     fails("add: unknown option 'stream'; there are grid, block, shared", function()
       add()(x, x, z, 4, { stream = 1 })
     end)
@@ -152,6 +156,21 @@ describe("mt.cuda.kernel", function()
     fails("do not begin at a multiple of 16 bytes", function()
       wide(y:narrow(1, 2, 4))
     end)
+  end)
+
+  on_gpu("has the parameters that the compiled kernel has", function()
+    local source = "__global__ void few(int *x, int half) { *x = half; }"
+    local x = mt.zeros({ 1 }, { dtype = "int32", device = "cuda" })
+    mt.cuda.kernel { source = source }(x, 5)
+    assert.equal(5, x:item())
+    for signature, message in pairs {
+      ["int *x"] = "few has 2 parameters, by its signature 1",
+      ["int *x, int n, int m"] = "few has 2 parameters, by its signature 3",
+      ["int *x, double n"] = "parameter 2 of few has 4 bytes, by its signature 8",
+    } do
+      fails("mt%.cuda%.kernel: " .. message, mt.cuda.kernel, { source = source,
+        signature = signature })
+    end
   end)
 
   on_gpu("checks the shape of a launch", function()
@@ -218,6 +237,15 @@ describe("mt.cuda.kernel", function()
     assert.equal(42, make())
     shell.write(folder .. "/value.h", "#define VALUE 42")
     assert.equal(43, make())
+    for i = 1, 2 do -- a macro names the file
+      shell.write(folder .. "/other.h", "#define OTHER " .. i)
+      local k = mt.cuda.kernel { source = "#define FILE <other.h>\n#include FILE\n"
+        .. "__global__ void other(int *x) { *x = OTHER; }",
+        options = { "-I" .. folder } }
+      local x = mt.zeros({ 1 }, { dtype = "int32", device = "cuda" })
+      k(x)
+      assert.equal(i, x:item())
+    end
   end)
 
   on_gpu("runs on the current stream, and in order", function()

@@ -139,13 +139,14 @@ struct {
 #undef DECLARE
 } driver;
 
-void *driver_function(const char *name) {
+void *driver_function(const char *name, unsigned since) {
   void *p = nullptr;
   cudaDriverEntryPointQueryResult found;
 #if CUDART_VERSION >= 12050
   const cudaError_t e =
-      cudaGetDriverEntryPointByVersion(name, &p, 12000, cudaEnableDefault, &found);
+      cudaGetDriverEntryPointByVersion(name, &p, since, cudaEnableDefault, &found);
 #else
+  (void)since;
   const cudaError_t e = cudaGetDriverEntryPoint(name, &p, cudaEnableDefault, &found);
 #endif
   if (e == cudaSuccess && found == cudaDriverEntryPointSuccess) return p;
@@ -156,8 +157,9 @@ void *driver_function(const char *name) {
 
 bool load_driver() {
   static const bool loaded = [] {
-#define LOAD(name)                                                               \
-  driver.name = reinterpret_cast<decltype(driver.name)>(driver_function(#name)); \
+#define LOAD(name)                                                            \
+  driver.name =                                                               \
+      reinterpret_cast<decltype(driver.name)>(driver_function(#name, 12000)); \
   if (!driver.name) return false;
     DRIVER_FUNCTIONS(LOAD)
 #undef LOAD
@@ -201,28 +203,6 @@ mt_status limits_of(int device, device_limits *limits) {
 
 // ---- compiling --------------------------------------------------------------------------
 
-// Where the toolkit's headers are (cuda_fp16.h, cuda_bf16.h, mma.h, cuda/std): as options.
-const std::vector<std::string> &toolkit_folders() {
-  static const std::vector<std::string> found = [] {
-    const char *home = getenv("CUDA_HOME");
-    const std::string beside = beside_plugin();
-    const std::string folders[] = {home ? std::string(home) + "/include" : "",
-                                   "/usr/local/cuda/include",
-                                   "/usr/local/cuda/targets/x86_64-linux/include",
-                                   beside + "include/cuda", beside + "../include/cuda"};
-    std::vector<std::string> options;
-    for (const std::string &folder : folders) {
-      if (access((folder + "/cuda_fp16.h").c_str(), R_OK) != 0) continue;
-      options.push_back("-I" + folder);
-      if (access((folder + "/cccl").c_str(), R_OK) == 0)
-        options.push_back("-I" + folder + "/cccl");
-      break;
-    }
-    return options;
-  }();
-  return found;
-}
-
 // Does an option begin with one of two spellings?
 bool has_option(const char *const *options, int n, const char *a, const char *b) {
   for (int i = 0; i < n; i++)
@@ -258,14 +238,18 @@ std::string compiler_identity() {
   return "NVRTC " + std::to_string(major) + "." + std::to_string(minor);
 }
 
-std::string key_of(const std::string &name, const std::string &source,
-                   const std::vector<std::string> &all, const char *const *options,
-                   int n) {
-  std::string key = compiler_identity();
-  for (const std::string &option : all) key += "\n" + option;
-  return key + "\n" + fixed_width + limits + name + "\n" +
-         std::to_string(source.size()) + "\n" + source +
-         jit_included(source, options, n);
+// False: another compilation may give something else.
+bool key_of(const std::string &name, const std::string &source,
+            const std::vector<std::string> &all, const char *const *options, int n,
+            std::string *key) {
+  static std::atomic<unsigned> count;
+  *key = compiler_identity();
+  for (const std::string &option : all) *key += "\n" + option;
+  *key += std::string("\n") + fixed_width + limits + name + "\n" +
+          std::to_string(source.size()) + "\n" + source;
+  if (jit_included(source, options, n, key)) return true;
+  *key += "\n" + std::to_string(count++);
+  return false;
 }
 
 // One of NVRTC's programs.
@@ -290,7 +274,8 @@ mt_status compile_source(const std::string &name, const std::string &source,
   rtc_program program;
   std::vector<const char *> words;
   for (const std::string &option : all) words.push_back(option.c_str());
-  for (const std::string &option : toolkit_folders()) words.push_back(option.c_str());
+  for (const std::string &option : jit_toolkit_folders(beside_plugin()))
+    words.push_back(option.c_str());
   int result = rtc.nvrtcCreateProgram(&program.p, source.c_str(), name.c_str(),
                                       nheaders, headers, header_names);
   if (result) return rtc_fail(result, name);
@@ -352,14 +337,14 @@ mt_status compile_program(int device, const std::string &name, const char *sourc
     return cuda_fail_text(MT_EDEVICE, "%s", reason);
   if (const mt_status s = limits_of(device, &limits)) return s;
   const std::vector<std::string> all = all_options(limits, options, n);
-  const std::string key = key_of(name, source, all, options, n);
+  std::string key, code;
+  const bool lasts = key_of(name, source, all, options, n, &key);
   if ((*program = find_program(device, key))) return MT_OK;
-  std::string code;
-  if (jit_cache_read(key, &code) &&
+  if (lasts && jit_cache_read(key, &code) &&
       load_program(device, name, key, code, program) == MT_OK)
     return MT_OK;
   if (const mt_status s = compile_source(name, source, all, &code, log)) return s;
-  jit_cache_write(key, code, log);
+  if (lasts) jit_cache_write(key, code, log);
   return load_program(device, name, key, code, program);
 }
 
@@ -422,6 +407,15 @@ mt_status function(mt_program *program, const char *name, mt_function **out) {
   } catch (const std::bad_alloc &) {
     return cuda_fail_text(MT_EMEMORY, "%s: out of memory", name);
   }
+}
+
+int parameter_bytes(const mt_function *f, int i) {
+  using get_info = CUresult (*)(CUfunction, size_t, size_t *, size_t *);
+  static const auto get =
+      reinterpret_cast<get_info>(driver_function("cuFuncGetParamInfo", 12040));
+  size_t offset = 0, bytes = 0;
+  if (!get) return -1;
+  return get(f->handle, size_t(i), &offset, &bytes) == CUDA_SUCCESS ? int(bytes) : 0;
 }
 
 // ---- launching --------------------------------------------------------------------------
@@ -493,5 +487,5 @@ mt_status launched_elsewhere(int device, void *stream, const char *name, int err
 
 } // namespace
 
-const mt_toolchain cuda_toolchain = {unavailable, compile, function, launch,
-                                     launched_elsewhere};
+const mt_toolchain cuda_toolchain = {unavailable,     compile, function,
+                                     parameter_bytes, launch,  launched_elsewhere};

@@ -4,6 +4,7 @@
 #define MT_CUDA_JIT_CUH
 
 #include <string>
+#include <vector>
 #include "kernels/toolchain.h"
 
 extern const mt_toolchain cuda_toolchain;
@@ -24,8 +25,12 @@ bool jit_cache_read(const std::string &key, std::string *code);
 // Keep it. What is in the way is told once in a process, in *problem.
 void jit_cache_write(const std::string &key, const std::string &code,
                      std::string *problem);
-// The key's part for the files that a source includes from folders of its own.
-std::string jit_included(const std::string &source, const char *const *options,
-                         int noptions);
+// Add to a key the files that a source includes from folders of its own. False: a macro
+// names one, so that nobody knows which.
+bool jit_included(const std::string &source, const char *const *options, int noptions,
+                  std::string *key);
+// Where the toolkit's headers are (cuda_fp16.h, cuda_bf16.h, mma.h, cuda/std), as options:
+// in the toolkit, or else beside the plugin.
+const std::vector<std::string> &jit_toolkit_folders(const std::string &beside);
 
 #endif

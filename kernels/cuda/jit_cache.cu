@@ -162,36 +162,74 @@ void read_options(const char *const *options, int n, std::string *text,
   }
 }
 
+// Does the # of a directive stand before at?
+bool is_directive(const std::string &text, size_t at) {
+  const size_t before = at ? text.find_last_not_of(" \t", at - 1) : std::string::npos;
+  return before != std::string::npos && text[before] == '#';
+}
+
+struct included {
+  std::set<std::string> seen;
+  std::string all;       // names and contents
+  bool computed = false; // a macro names a file
+};
+
 void add_included(const std::string &text, const std::set<std::string> &folders,
-                  std::set<std::string> *seen, std::string *all) {
+                  included *result) {
   for (size_t at = text.find("include"); at != std::string::npos;
        at = text.find("include", at + 1)) {
-    const size_t from = text.find_first_not_of(" \t", at + 7);
-    if (from == std::string::npos || (text[from] != '"' && text[from] != '<')) continue;
+    const size_t from = text.find_first_not_of(" \t(", at + 7); // __has_include(
+    if (from == std::string::npos) continue;
+    if (text[from] != '"' && text[from] != '<') {
+      result->computed = result->computed || is_directive(text, at);
+      continue;
+    }
     const size_t end = text.find_first_of("\">\n", from + 1);
     if (end == std::string::npos || text[end] == '\n') continue;
     const std::string name = text.substr(from + 1, end - from - 1);
     for (const std::string &folder : folders) {
       const std::string path = folder + "/" + name;
       std::string content;
-      if (seen->count(path) || !read_file(path, &content)) continue;
-      seen->insert(path);
+      if (result->seen.count(path) || !read_file(path, &content)) continue;
+      result->seen.insert(path);
       std::set<std::string> inner = folders;
       inner.insert(path.substr(0, path.rfind('/')));
-      *all += path + "\n" + std::to_string(content.size()) + "\n" + content;
-      add_included(content, inner, seen, all);
+      result->all += path + "\n" + std::to_string(content.size()) + "\n" + content;
+      add_included(content, inner, result);
     }
   }
 }
 
 } // namespace
 
-std::string jit_included(const std::string &source, const char *const *options,
-                         int noptions) {
-  std::set<std::string> folders, seen;
-  std::string text = source, all;
+bool jit_included(const std::string &source, const char *const *options, int noptions,
+                  std::string *all) {
+  std::set<std::string> folders;
+  std::string text = source;
+  included result;
   folders.insert("."); // NVRTC looks in the working directory, too
   read_options(options, noptions, &text, &folders);
-  add_included(text, folders, &seen, &all);
-  return all;
+  add_included(text, folders, &result);
+  *all += result.all;
+  return !result.computed;
+}
+
+const std::vector<std::string> &jit_toolkit_folders(const std::string &beside) {
+  static const std::vector<std::string> found = [&] {
+    const char *home = getenv("CUDA_HOME");
+    const std::string folders[] = {home ? std::string(home) + "/include" : "",
+                                   "/usr/local/cuda/include",
+                                   "/usr/local/cuda/targets/x86_64-linux/include",
+                                   beside + "include/cuda", beside + "../include/cuda"};
+    std::vector<std::string> options;
+    for (const std::string &folder : folders) {
+      if (access((folder + "/cuda_fp16.h").c_str(), R_OK) != 0) continue;
+      options.push_back("-I" + folder);
+      if (access((folder + "/cccl").c_str(), R_OK) == 0)
+        options.push_back("-I" + folder + "/cccl");
+      break;
+    }
+    return options;
+  }();
+  return found;
 }

@@ -108,11 +108,18 @@ static mt_status compile(lua_State *L, int def, kernel *k, mt_device device,
   const mt_toolchain *t = mt_toolchain_of(device);
   if (t == NULL) return MT_EDEVICE;
   mt_status status = t->compile(device.index, name, source, options, n, &program, log);
-  if (status == MT_OK) {
-    status = t->function(program, k->name, &k->function[device.index]);
-  }
+  mt_function *f = NULL;
+  if (status == MT_OK) status = t->function(program, k->name, &f);
   lua_pop(L, 1);
-  return mt_toolchain_status(device, NULL, status);
+  if (status != MT_OK) return mt_toolchain_status(device, NULL, status);
+  int bytes[MAX_PARAMETERS];
+  for (int i = 0; i < k->nparams; i++) {
+    const parameter *p = &k->param[i];
+    bytes[i] = (int)(p->pointer ? sizeof(void *) : mt_dtype_size(p->dtype));
+  }
+  MT_TRY(mt_toolchain_check(t, f, k->name, k->nparams, bytes));
+  k->function[device.index] = f;
+  return MT_OK;
 }
 
 /* kernel, log = mt._kernel(table): nil, text, log where it cannot be compiled */

@@ -27,6 +27,28 @@ const char *mt_toolchain_missing(void) {
   return t ? t->unavailable() : "not in this backend";
 }
 
+mt_status mt_toolchain_check(const mt_toolchain *t, const mt_function *f,
+                             const char *name, int n, const int *bytes) {
+  if (t->parameter_bytes(f, 0) < 0) return MT_OK;
+  int has = 0;
+  while (t->parameter_bytes(f, has) > 0) has++;
+  if (has != n) {
+    return mt_fail(MT_EARG,
+                   "%s has %d parameters, by its signature %d; signature = \"...\" "
+                   "can tell them",
+                   name, has, n);
+  }
+  for (int i = 0; i < n; i++) {
+    const int size = t->parameter_bytes(f, i);
+    if (size == bytes[i]) continue;
+    return mt_fail(MT_EARG,
+                   "parameter %d of %s has %d bytes, by its signature %d; signature = "
+                   "\"...\" can tell its type",
+                   i + 1, name, size, bytes[i]);
+  }
+  return MT_OK;
+}
+
 mt_status mt_toolchain_status(mt_device device, const char *fname, mt_status status) {
   if (status == MT_OK) return MT_OK;
   const char *text = mt_backend_of(device)->device->error_text();
