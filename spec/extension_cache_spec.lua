@@ -115,7 +115,9 @@ describe("the builds of mt.extension", function()
     assert.equal(5, (load_count(here)))
   end)
 
-  it("cleans up behind a process that was killed", function()
+  -- Begin to compile, and send a signal meanwhile; what the process said, its folder,
+  -- and its environment.
+  local function signalled(kill)
     needs "cc"
     local here = folder()
     shell.write(here .. "/count.c", COUNT)
@@ -124,11 +126,26 @@ describe("the builds of mt.extension", function()
       .. 'exec cc "$@"\n')
     os.execute("chmod +x " .. here .. "/slow")
     local env = ("CC=%s/slow MYTENSOR_CACHE=%s/cache"):format(here, here)
-    shell.run(("%s %s -e %s & while [ ! -e %s/begun ]; do sleep 0.05; done; kill -9 $!")
-      :format("env " .. env, shell.lua_command(), shell.quote(("local mt = require "
-        .. "'mytensor' local here = %q\n%s"):format(here, LOAD)), here))
+    local code = ("local mt = require 'mytensor' local here = %q\n%s"):format(here,
+      LOAD)
+    local r = shell.run(("setsid env %s %s -e %s & n=0; while [ ! -e %s/begun ] && "
+      .. "[ $n -lt 200 ]; do sleep 0.05; n=$((n + 1)); done; %s$!; wait $!"):format(env,
+      shell.lua_command(), shell.quote(code), here, kill))
+    return r.err, here, env
+  end
+
+  it("cleans up behind a process that was killed", function()
+    local _, here, env = signalled "kill -9 "
     assert.equal(6, (load_count(here, env)))
     assert.equal("", shell.run("ls -d " .. here .. "/cache/extensions/*/work*").out)
+  end)
+
+  it("ends by Ctrl-C", function()
+    if not shell.is_host then pending "Ctrl-C is the host's matter" end
+    local err, here, env = signalled "kill -INT -"
+    assert.truthy(err:find("interrupted!", 1, true), err)
+    assert.equal("", shell.run("ls -d " .. here .. "/cache/extensions/*/work*").out)
+    assert.equal(6, (load_count(here, env)))
   end)
 
   it("needs no cache, and says what is wrong with the one it was given", function()

@@ -52,7 +52,8 @@ describe("mt.extension.load", function()
     shell.write(here .. "/undefined.c", '#include "mytensor.h"\nint none_such(void);\n'
       .. "MT_EXTENSION_OPEN(L) { lua_pushinteger(L, none_such()); return 1; }\n")
     shell.write(here .. "/raises.c", '#include "mytensor.h"\n'
-      .. 'MT_EXTENSION_OPEN(L) { return luaL_error(L, "not %s", "today"); }\n')
+      .. "#ifdef TABLE\n#define luaL_error(L, a, b) (lua_newtable(L), lua_error(L))\n"
+      .. '#endif\nMT_EXTENSION_OPEN(L) { return luaL_error(L, "not %s", "today"); }\n')
     local r = run(here, [[
       local function fails(name, options)
         options = options or {}
@@ -66,6 +67,8 @@ describe("mt.extension.load", function()
       fails "undefined"
       fails("none", { link_flags = { "-lno_such_library" } })
       fails "raises"
+      print(type(select(2, pcall(mt.extension.load, { name = "raises",
+        sources = { here .. "/raises.c" }, flags = "-DTABLE" }))))
       fails "missing"
       print(mt.ones(2):sum():item())
     ]])
@@ -80,7 +83,7 @@ describe("mt.extension.load", function()
     has "undefined symbol: none_such"
     has "mt.extension.load: none does not link\n"
     has "no_such_library"
-    has "mt.extension.load: luaopen_raises: not today"
+    has "mt.extension.load: luaopen_raises: not today\ntable\n"
     has "/missing.c: No such file or directory"
     has "2.0"
     assert.equal(0, r.code)
@@ -178,6 +181,10 @@ describe("mytensor.h of version 2", function()
     local lent = extension().constant()
     assert.same({ 3, 4 }, lent:totable())
     lent:free()
+    local taken, reason = pcall(extension().constant, true)
+    assert.is_false(taken)
+    assert.truthy(reason:find("push_blob: 2 elements in no memory (NULL)", 1, true),
+      reason)
     assert.same({ { 0.0, 1.0, 2.0 }, { 3.0, 4.0, 5.0 } },
       extension().converted(x, -1):totable())
     assert.same({ 4 }, extension().empty(4, -1):shape())

@@ -156,6 +156,16 @@ describe("a kernel's signature", function()
     } do
       fails("mt%.cuda%.kernel: .*" .. message, reader.describe, { source = source })
     end
+    local many = "int a" .. (", int a"):rep(63)
+    assert.equal(64, select(2, signature("__global__ void f(" .. many .. ") {}")
+      :gsub("int32", "")))
+    fails("^mt.cuda.kernel: f has 65 parameters, at most 64", reader.describe,
+      { source = "__global__ void f(" .. many .. ", int b) {}" })
+    local name = ("x"):rep(63)
+    local longest = "__global__ void " .. name .. "() {}"
+    assert.equal(name, reader.describe { source = longest }.name)
+    fails("^mt.cuda.kernel: the name x+ is too long: more than 63", reader.describe,
+      { source = "__global__ void x" .. name .. "() {}" })
     fails("no kernel 'h'; there are: f", reader.describe,
       { source = "__global__ void f() {}", name = "h" })
   end)

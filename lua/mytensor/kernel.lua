@@ -383,6 +383,13 @@ local function describe(o)
   end
   local params = read_signature(k.name, o.signature or without_comments(k.parameters),
     find_aliases(text, options))
+  if #params > 64 then
+    error(("mt.cuda.kernel: %s has %d parameters, at most 64 are possible"):format(
+      k.name, #params), 0)
+  elseif #k.name > 63 then
+    error(("mt.cuda.kernel: the name %s is too long: more than 63 characters"):format(
+      k.name), 0)
+  end
   local texts = {}
   for i, p in ipairs(params) do texts[i] = p.text end
   return { name = k.name, program = k.name .. ".cu", options = options, params = params,

@@ -165,7 +165,9 @@ mt_status mt_from_blob(mt_context *ctx, void *data, mt_dtype dtype, mt_device de
   (void)ctx;
   int64_t numel;
   *out = NULL;
-  const mt_status status = mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel);
+  mt_status status = mt_shape_numel(ndim, shape, mt_dtype_size(dtype), &numel);
+  if (status == MT_OK && !data && numel > 0)
+    status = mt_fail(MT_EARG, "%lld elements in no memory (NULL)", (long long)numel);
   if (status != MT_OK) {
     release(user, data);
     return status;
