@@ -1,29 +1,20 @@
 // kernels/cuda/scatter.cu -- elements replaced at positions, added, multiplied, or the
-// larger or smaller kept. The same result each time: who was last is found with integers,
-// and what is folded is sorted by target first.
+// larger or smaller kept. Who was last is found with integers; products, and sums that
+// are to be the same each time, are made of runs that are sorted by target first.
 #include "kernels/cuda/copy.cuh"
-#include "kernels/cuda/positions.cuh"
-#include "kernels/cuda/row_sums.cuh"
 #include "kernels/cuda/sort_pairs.cuh"
+#include "kernels/cuda/walk.cuh"
 
 namespace {
 
-// A walk over the index: y without dim, src; and y's steps and size along dim.
-struct walk {
-  space<2> s;
-  positions q;
-  int64_t along;
-};
-
 walk make_walk(const mt_call *call) {
-  const mt_view *index = call->in[1];
+  const mt_view *index = call->in[1], *out = call->out[0];
   const int dim = int(call->attr[0].i[0]);
-  mt_view y = *call->out[0], src = *call->in[2];
+  mt_view y = *out, src = *call->in[2];
   for (int d = 0; d < index->ndim; d++) y.shape[d] = src.shape[d] = index->shape[d];
   if (y.ndim > 0) y.stride[dim] = 0;
   y.host = src.host = 0;
-  const mt_view *const view[2] = {&y, &src};
-  const mt_view *out = call->out[0];
+  const mt_view *const view[3] = {&y, &src, index};
   return {make_space(view, true),
           positions_of(call, index, out->ndim ? out->shape[dim] : 1, true),
           out->ndim ? out->stride[dim] : 0};
@@ -38,36 +29,24 @@ __global__ void __launch_bounds__(256)
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
        i += step) {
-    int64_t offset[2];
+    int64_t offset[3];
     seek(w.s, i, offset);
     const int64_t at = position_at(w.q, i);
     if (at >= 0) atomicMax(&last[offset[0] + at * w.along], N(i + 1));
   }
 }
 
-// last NULL: one of several at a place wins, whichever it is. Four elements are under way
-// at a time.
+// last NULL: one of several at a place wins, whichever it is.
 template <class N, class S>
-__global__ void __launch_bounds__(256)
+__global__ void __launch_bounds__(walk_threads)
     scatter_kernel(S *y, const S *src, const N *last, const __grid_constant__ walk w) {
-  const int64_t step = int64_t(gridDim.x) * blockDim.x;
-  for (int64_t first = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
-       first < w.s.numel; first += 4 * step) {
-    int64_t to[4];
-    S v[4];
+  for (int64_t b = blockIdx.x; b * walk_block < w.s.numel; b += gridDim.x) {
+    int64_t to[batch];
+    S v[batch];
+    walk_read(w, b, src, to, v);
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
-      const int64_t i = first + j * step;
-      to[j] = -1;
-      if (i >= w.s.numel) continue;
-      int64_t offset[2];
-      seek(w.s, i, offset);
-      const int64_t at = position_at(w.q, i);
-      if (at >= 0) to[j] = offset[0] + at * w.along, v[j] = src[offset[1]];
-    }
-#pragma unroll
-    for (int j = 0; j < 4; j++)
-      if (to[j] >= 0 && (!last || last[to[j]] == N(first + j * step + 1)))
+    for (int j = 0; j < batch; j++)
+      if (to[j] >= 0 && (!last || last[to[j]] == N(walk_number(b, j) + 1)))
         y[to[j]] = v[j];
   }
 }
@@ -82,18 +61,18 @@ size_t scatter_scratch(const mt_call *call) {
 template <class N> mt_status scatter(const mt_call *call) {
   const walk w = make_walk(call);
   N *last = static_cast<N *>(call->scratch);
-  const unsigned grid = blocks_for(w.s.numel, 256, call->device);
   const cudaStream_t stream = stream_of(call);
   if (!call->attr[1].i[0]) {
     last = nullptr;
   } else {
     CUDA_TRY(cudaMemsetAsync(last, 0, size_t(numel(call->out[0])) * sizeof(N), stream));
-    find_last_kernel<N><<<grid, 256, 0, stream>>>(last, w);
+    find_last_kernel<N>
+        <<<blocks_for(w.s.numel, 256, call->device), 256, 0, stream>>>(last, w);
     if (const mt_status status = launched()) return status;
   }
   const auto launch = [&](auto t) {
     using S = typename decltype(t)::type;
-    scatter_kernel<N, S><<<grid, 256, 0, stream>>>(
+    scatter_kernel<N, S><<<walk_grid(w), walk_threads, 0, stream>>>(
         reinterpret_cast<S *>(call->out[0]->data),
         reinterpret_cast<const S *>(call->in[2]->data), last, w);
     return launched();
@@ -124,7 +103,7 @@ __global__ void __launch_bounds__(256)
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < w.s.numel;
        i += step) {
-    int64_t offset[2];
+    int64_t offset[3];
     seek(w.s, i, offset);
     const int64_t at = position_at(w.q, i);
     key[i] = K(at < 0 ? targets : offset[0] + at * w.along);
@@ -137,14 +116,6 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-enum { PROD, AMAX, AMIN, SUM };
-
-template <class T> __device__ inline T fold(T a, T b, int how) {
-  if (how == SUM) return T(a + b);
-  if (how == PROD) return T(a * b);
-  return how == AMAX ? (b > a || b != b ? b : a) : (b < a || b != b ? b : a);
-}
-
 // The element that travelled as `bits`, or lies in src.
 template <class S>
 __device__ inline compute_t<S> travelled(uint32_t bits, const S *src, const walk &w) {
@@ -153,7 +124,7 @@ __device__ inline compute_t<S> travelled(uint32_t bits, const S *src, const walk
     memcpy(&x, &bits, sizeof x);
     return load_as<compute_t<S>>(x);
   } else {
-    int64_t offset[2];
+    int64_t offset[3];
     seek(w.s, bits, offset);
     return src[offset[1]];
   }
@@ -163,16 +134,18 @@ __device__ inline compute_t<S> travelled(uint32_t bits, const S *src, const walk
 template <class K, class S>
 __global__ void __launch_bounds__(256)
     fold_runs_kernel(S *y, const S *src, const K *key, const uint32_t *value,
-                     int64_t targets, int how, const __grid_constant__ walk w) {
+                     int64_t targets, bool sums, const __grid_constant__ walk w) {
   using T = compute_t<S>;
   const int64_t n = w.s.numel, step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < n; i += step) {
     const K k = key[i];
     if (int64_t(k) >= targets || (i > 0 && key[i - 1] == k)) continue;
-    T sum = load_as<T>(y[k]);
-    for (int64_t j = i; j < n && key[j] == k; j++)
-      sum = fold(sum, travelled<S>(value[j], src, w), how);
-    y[k] = store_as<S>(sum);
+    T result = load_as<T>(y[k]);
+    for (int64_t j = i; j < n && key[j] == k; j++) {
+      const T x = travelled<S>(value[j], src, w);
+      result = sums ? T(result + x) : T(result * x);
+    }
+    y[k] = store_as<S>(result);
   }
 }
 
@@ -198,14 +171,21 @@ template <class K> layout<K> lay_out(void *scratch, int64_t n) {
   return r;
 }
 
+fold_kind fold_of(const mt_call *call) {
+  static const fold_kind kind[] = {FOLD_PROD, FOLD_AMAX, FOLD_AMIN};
+  return call->op == MT_OP_scatter_add ? FOLD_SUM : kind[call->attr[1].i[0]];
+}
+
 size_t fold_scratch(const mt_call *call) {
   const int64_t n = numel(call->in[1]);
-  if (n == 0 || n >= int64_t(UINT32_MAX)) return 0;
+  if (n == 0) return 0;
+  if (accumulates(call, n, fold_of(call))) return accumulate_scratch(call);
+  if (n >= int64_t(UINT32_MAX)) return 0;
   return narrow(call) ? lay_out<uint32_t>(nullptr, n).bytes
                       : lay_out<uint64_t>(nullptr, n).bytes;
 }
 
-template <class K> mt_status fold_runs(const mt_call *call, int how) {
+template <class K> mt_status fold_runs(const mt_call *call, bool sums) {
   const walk w = make_walk(call);
   const int64_t n = w.s.numel, targets = numel(call->out[0]);
   layout<K> r = lay_out<K>(call->scratch, n);
@@ -223,31 +203,30 @@ template <class K> mt_status fold_runs(const mt_call *call, int how) {
     fold_runs_kernel<K, S>
         <<<grid, 256, 0, stream>>>(reinterpret_cast<S *>(call->out[0]->data),
                                    reinterpret_cast<const S *>(call->in[2]->data),
-                                   r.b.key[r.b.at], r.b.value[r.b.at], targets, how, w);
+                                   r.b.key[r.b.at], r.b.value[r.b.at], targets, sums, w);
     return launched();
   };
   if (call->in[0]->dtype == MT_BOOL) return launch(tag<uint8_t>{});
   return with_number(call->in[0]->dtype, launch);
 }
 
-mt_status run_fold(const mt_call *call, int how) {
+mt_status run_fold(const mt_call *call) {
+  const int64_t n = numel(call->in[1]);
+  const fold_kind how = fold_of(call);
+  if (n > 0 && accumulates(call, n, how))
+    return accumulate(call, call->in[0], call->in[2]->data, make_walk(call), how);
   if (const mt_status status = copy_view(call, call->in[0], call->out[0]))
     return status;
-  const int64_t n = numel(call->in[1]);
   if (n == 0) return MT_OK;
   if (n >= int64_t(UINT32_MAX))
     return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^32 - 2 elements in index");
-  return narrow(call) ? fold_runs<uint32_t>(call, how) : fold_runs<uint64_t>(call, how);
+  return narrow(call) ? fold_runs<uint32_t>(call, how == FOLD_SUM)
+                      : fold_runs<uint64_t>(call, how == FOLD_SUM);
 }
-
-mt_status run_scatter_fold(const mt_call *call) {
-  return run_fold(call, int(call->attr[1].i[0]));
-}
-mt_status run_scatter_add(const mt_call *call) { return run_fold(call, SUM); }
 
 } // namespace
 
 CUDA_ENTRY(_scatter) = {run_scatter, scatter_scratch, MT_ALL_MASK, 2};
-CUDA_ENTRY(_scatter_fold) = {run_scatter_fold, fold_scratch, MT_ALL_MASK, 2};
-CUDA_ENTRY(scatter_add) = {run_scatter_add, fold_scratch, MT_FLOAT_MASK | MT_INT_MASK,
+CUDA_ENTRY(_scatter_fold) = {run_fold, fold_scratch, MT_ALL_MASK, 2};
+CUDA_ENTRY(scatter_add) = {run_fold, fold_scratch, MT_FLOAT_MASK | MT_INT_MASK,
                            2};
