@@ -3,6 +3,17 @@
 ** _scatter_fold. */
 #include "kernels/cpu/positions.h"
 
+/* Moves n elements between `other`, at positions at[i], and `same`. at[n ..
+** n + AHEAD - 1] may be read, too: the targets of elements to come are fetched. */
+#define AHEAD 16
+typedef void (*row_fn)(int64_t n, char *other, int64_t other_step, int64_t along,
+                       char *same, int64_t same_step, const int64_t *at);
+
+/* Leaves those of n positions that are in lo .. hi-1, and the elements of src that go
+** there. Returns how many. */
+typedef int64_t (*keep_fn)(int64_t n, int64_t lo, int64_t hi, int64_t *at /* [out] */,
+                           const char *src, int64_t src_step, void *kept /* [out] */);
+
 /* A walk over the index (contiguous): `other` is x for gather, y for scatter_add;
 ** `same` is indexed like the index itself: y, or src. Strides in bytes, 0 along dim
 ** in other. */
@@ -14,8 +25,10 @@ typedef struct walk {
   int64_t linear[MT_MAX_DIMS]; /* strides of the index, elements */
   int64_t along, limit;        /* other's stride (bytes) and size along dim */
   char *other_data, *same_data;
-  void (*row)(int64_t n, char *other, int64_t other_step, int64_t along, char *same,
-              int64_t same_step, const int64_t *at);
+  row_fn row;
+  int64_t parts; /* of a line's targets, for a thread each */
+  keep_fn keep;  /* NULL: gather; else rows get positions within only, as after a fault
+                 ** nobody sees the result */
 } walk;
 
 static walk make_walk(const mt_call *call, const mt_view *other, const mt_view *same) {
@@ -50,7 +63,8 @@ static walk make_walk(const mt_call *call, const mt_view *other, const mt_view *
 static void run_walk(void *context, int64_t lo, int64_t hi) {
   const walk *w = context;
   const int last = w->ndim - 1;
-  int64_t begin[MT_MAX_DIMS], end[MT_MAX_DIMS], at[MT_MAX_DIMS], position[MT_POSITIONS];
+  int64_t begin[MT_MAX_DIMS], end[MT_MAX_DIMS], at[MT_MAX_DIMS];
+  int64_t position[MT_POSITIONS + AHEAD] = {0};
   for (int d = 0; d < w->ndim; d++)
     begin[d] = d == w->shared ? lo : 0, end[d] = d == w->shared ? hi : w->shape[d],
     at[d] = begin[d];
@@ -66,8 +80,10 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
         other += at[d] * w->other[d];
         same += at[d] * w->same[d];
       }
-      mt_positions(w->call, w->index, linear, count, w->limit, true, position);
-      w->row(count, other, w->other[last], w->along, same, w->same[last], position);
+      const bool within =
+          mt_positions(w->call, w->index, linear, count, w->limit, true, position);
+      if (within || !w->keep)
+        w->row(count, other, w->other[last], w->along, same, w->same[last], position);
     }
     int d = last - 1;
     while (d >= 0 && ++at[d] == end[d]) at[d] = begin[d], d--;
@@ -75,22 +91,29 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
   }
 }
 
-static mt_status start(walk *w, bool share) {
+static mt_status share_walk(walk *w) {
   const int64_t numel = mt_cpu_numel(w->index);
   if (numel == 0) return MT_OK;
   const int64_t n = w->shape[w->shared];
-  if (share)
-    mt_cpu_parallel_for(w->call, n, mt_cpu_grain(4 * (numel / n)), run_walk, w);
-  else
-    run_walk(w, 0, n);
+  mt_cpu_parallel_for(w->call, n, mt_cpu_grain(4 * (numel / n)), run_walk, w);
   return MT_OK;
 }
 
-#define GATHER_ROW(T, sfx)                                                        \
-  static void gather_row_##sfx(int64_t n, char *x, int64_t x_step, int64_t along, \
-                               char *y, int64_t y_step, const int64_t *at) {      \
-    for (int64_t i = 0; i < n; i++, x += x_step, y += y_step)                     \
-      *(T *)y = at[i] < 0 ? (T)0 : *(const T *)(x + at[i] * along);               \
+#define INLINE static inline __attribute__((always_inline))
+
+#define GATHER_ROW(T, sfx)                                                          \
+  INLINE void gather_steps_##sfx(int64_t n, char *x, int64_t x_step, int64_t along, \
+                                 char *y, int64_t y_step, const int64_t *at) {      \
+    for (int64_t i = 0; i < n; i++, x += x_step, y += y_step)                       \
+      *(T *)y = at[i] < 0 ? (T)0 : *(const T *)(x + at[i] * along);                 \
+  }                                                                                 \
+  static void gather_row_##sfx(int64_t n, char *x, int64_t x_step, int64_t along,   \
+                               char *y, int64_t y_step, const int64_t *at) {        \
+    const int64_t size = sizeof(T);                                                 \
+    if (x_step == 0 && along == size && y_step == size)                             \
+      gather_steps_##sfx(n, x, 0, size, y, size, at);                               \
+    else                                                                            \
+      gather_steps_##sfx(n, x, x_step, along, y, y_step, at);                       \
   }
 GATHER_ROW(uint8_t, 1)
 GATHER_ROW(uint16_t, 2)
@@ -105,36 +128,120 @@ static mt_status gather_kernel(const mt_call *call) {
   case 4: w.row = gather_row_4; break;
   default: w.row = gather_row_8; break;
   }
-  return start(&w, true);
+  return share_walk(&w);
 }
 
 const mt_entry mt_cpu_gather = {
     .run = gather_kernel, .dtypes = MT_ALL_MASK, .contiguous = 2};
 
-#define SCATTER_ROW(dtype, T, sfx)                                                 \
-  static void scatter_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
-                                char *src, int64_t src_step, const int64_t *at) {  \
-    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {                \
-      if (at[i] < 0) continue;                                                     \
-      T *to = (T *)(y + at[i] * along);                                            \
-      *to = (T)(*to + *(const T *)src);                                            \
-    }                                                                              \
-  }
-MT_EACH_FLOAT(SCATTER_ROW)
-MT_EACH_INT(SCATTER_ROW)
+/* ---- writing: y is a copy of x, and elements of src go to it in order ---- */
 
-static mt_status scatter_add_kernel(const mt_call *call) {
+#define KEEP(T, sfx)                                                                   \
+  static int64_t keep_##sfx(int64_t n, int64_t lo, int64_t hi, int64_t *at,            \
+                            const char *src, int64_t src_step, void *kept) {           \
+    int64_t k = 0;                                                                     \
+    for (int64_t i = 0; i < n; i++, src += src_step) {                                 \
+      const int64_t p = at[i];                                                         \
+      at[k] = p;                                                                       \
+      ((T *)kept)[k] = *(const T *)src;                                                \
+      k += (uint64_t)(p - lo) < (uint64_t)(hi - lo); /* no branch: who foresees it? */ \
+    }                                                                                  \
+    return k;                                                                          \
+  }
+KEEP(uint8_t, 1)
+KEEP(uint16_t, 2)
+KEEP(uint32_t, 4)
+KEEP(uint64_t, 8)
+
+/* All of a line of elements, for the parts lo .. hi-1 of the targets: each is written
+** by one thread, in order. */
+static void run_line(void *context, int64_t lo, int64_t hi) {
+  const walk *w = context;
+  const int64_t first = lo * w->limit / w->parts, end = hi * w->limit / w->parts;
+  const int64_t size = mt_cpu_size(w->call->out[0]->dtype), step = w->same[0];
+  int64_t at[MT_POSITIONS + AHEAD] = {0};
+  uint64_t kept[MT_POSITIONS];
+  for (int64_t i = 0; i < w->shape[0]; i += MT_POSITIONS) {
+    if (i % (4096 * MT_POSITIONS) == 0 && mt_stopped(w->call)) return;
+    const int64_t left = w->shape[0] - i, n = left < MT_POSITIONS ? left : MT_POSITIONS;
+    char *src = w->same_data + i * step;
+    if (!mt_positions(w->call, w->index, i, n, w->limit, true, at)) continue;
+    int64_t any = 0, below = -1, above = -1; /* negative: one, or all of them are */
+    for (int64_t j = 0; j < n; j++) {
+      const int64_t a = at[j] - first, b = end - 1 - at[j];
+      any |= a | b, below &= a, above &= b;
+    }
+    if (below < 0 || above < 0) continue;
+    if (any >= 0) {
+      w->row(n, w->other_data, 0, w->along, src, step, at);
+    } else {
+      const int64_t mine = w->keep(n, first, end, at, src, step, kept);
+      w->row(mine, w->other_data, 0, w->along, (char *)kept, size, at);
+    }
+  }
+}
+
+#define PARTS 8 /* at most: each thread reads all of the index */
+
+static mt_status scatter_with(const mt_call *call, row_fn row) {
+  static const keep_fn keep[] = {
+      [1] = keep_1, [2] = keep_2, [4] = keep_4, [8] = keep_8};
   walk w = make_walk(call, call->out[0], call->in[2]);
   const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
   if (status != MT_OK) return status;
-#define SCATTER_CASE(dtype, T, sfx) \
-  case dtype: w.row = scatter_row_##sfx; break;
+  w.row = row, w.keep = keep[mt_cpu_size(call->out[0]->dtype)];
+  if (w.ndim > 1) return share_walk(&w);
+  w.parts = w.shape[0] / MT_GRAIN < w.limit ? w.shape[0] / MT_GRAIN : w.limit;
+  if (w.parts > call->num_threads) w.parts = call->num_threads;
+  if (w.parts > PARTS) w.parts = PARTS;
+  if (w.parts > 1)
+    mt_cpu_parallel_for(call, w.parts, 1, run_line, &w);
+  else
+    run_walk(&w, 0, w.shape[0]);
+  return MT_OK;
+}
+
+/* Do the targets lie together? Then the processor fetches them by itself. */
+static bool is_near(int64_t n, const int64_t *at) {
+  return n == 0 || (uint64_t)(at[n - 1] - at[0] + 4096) <= 8192;
+}
+
+/* A row for elements that lie side by side, with targets fetched ahead or not, and for
+** any steps. */
+#define ROW_OF_STEPS(name, T)                                                          \
+  static void name##_row(int64_t n, char *y, int64_t y_step, int64_t along, char *src, \
+                         int64_t src_step, const int64_t *at) {                        \
+    const int64_t size = sizeof(T);                                                    \
+    if (y_step != 0 || along != size || src_step != size)                              \
+      name##_steps(n, y, y_step, along, src, src_step, at, 0);                         \
+    else if (is_near(n, at))                                                           \
+      name##_steps(n, y, 0, size, src, size, at, 0);                                   \
+    else                                                                               \
+      name##_steps(n, y, 0, size, src, size, at, AHEAD);                               \
+  }
+
+#define ADD_ROW(dtype, T, sfx)                                                     \
+  INLINE void add_##sfx##_steps(int64_t n, char *y, int64_t y_step, int64_t along, \
+                                char *src, int64_t src_step, const int64_t *at,    \
+                                int ahead) {                                       \
+    _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) {                      \
+      if (ahead) __builtin_prefetch(y + at[i + ahead] * along, 1);                 \
+      T *to = (T *)(y + i * y_step + at[i] * along);                               \
+      *to = (T)(*to + *(const T *)(src + i * src_step));                           \
+    }                                                                              \
+  }                                                                                \
+  ROW_OF_STEPS(add_##sfx, T)
+MT_EACH_FLOAT(ADD_ROW)
+MT_EACH_INT(ADD_ROW)
+
+static mt_status scatter_add_kernel(const mt_call *call) {
+#define ADD_CASE(dtype, T, sfx) \
+  case dtype: return scatter_with(call, add_##sfx##_row);
   switch (call->in[0]->dtype) {
-    MT_EACH_FLOAT(SCATTER_CASE)
-    MT_EACH_INT(SCATTER_CASE)
+    MT_EACH_FLOAT(ADD_CASE)
+    MT_EACH_INT(ADD_CASE)
   default: return MT_EUNSUPPORTED;
   }
-  return start(&w, w.ndim > 1); /* one line of elements: their order matters */
 }
 
 const mt_entry mt_cpu_scatter_add = {
@@ -142,12 +249,16 @@ const mt_entry mt_cpu_scatter_add = {
 
 /* ---- _scatter, _scatter_fold: replaced, multiplied, the larger, the smaller ---- */
 
-#define SET_ROW(T, sfx)                                                        \
-  static void set_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
-                            char *src, int64_t src_step, const int64_t *at) {  \
-    for (int64_t i = 0; i < n; i++, y += y_step, src += src_step)              \
-      if (at[i] >= 0) *(T *)(y + at[i] * along) = *(const T *)src;             \
-  }
+#define SET_ROW(T, sfx)                                                            \
+  INLINE void set_##sfx##_steps(int64_t n, char *y, int64_t y_step, int64_t along, \
+                                char *src, int64_t src_step, const int64_t *at,    \
+                                int ahead) {                                       \
+    _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) {                      \
+      if (ahead) __builtin_prefetch(y + at[i + ahead] * along, 1);                 \
+      *(T *)(y + i * y_step + at[i] * along) = *(const T *)(src + i * src_step);   \
+    }                                                                              \
+  }                                                                                \
+  ROW_OF_STEPS(set_##sfx, T)
 SET_ROW(uint8_t, 1)
 SET_ROW(uint16_t, 2)
 SET_ROW(uint32_t, 4)
@@ -158,7 +269,6 @@ SET_ROW(uint64_t, 8)
   static void prod_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
                              char *src, int64_t src_step, const int64_t *at) {  \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
-      if (at[i] < 0) continue;                                                  \
       T *to = (T *)(y + at[i] * along);                                         \
       *to = (T)STORE((V)(LOAD(*to) * LOAD(*(const T *)src)));                   \
     }                                                                           \
@@ -166,7 +276,6 @@ SET_ROW(uint64_t, 8)
   static void amax_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
                              char *src, int64_t src_step, const int64_t *at) {  \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
-      if (at[i] < 0) continue;                                                  \
       T *to = (T *)(y + at[i] * along);                                         \
       const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
       if (v > old || v != v) *to = *(const T *)src;                             \
@@ -175,7 +284,6 @@ SET_ROW(uint64_t, 8)
   static void amin_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
                              char *src, int64_t src_step, const int64_t *at) {  \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
-      if (at[i] < 0) continue;                                                  \
       T *to = (T *)(y + at[i] * along);                                         \
       const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
       if (v < old || v != v) *to = *(const T *)src;                             \
@@ -189,20 +297,9 @@ FOLD_ROWS(uint16_t, bf16, float, mt_bf16_to_f32, mt_f32_to_bf16)
 #define FOLD_INT(dtype, T, sfx) FOLD_ROWS(T, sfx, T, SAME, SAME)
 MT_EACH_INT(FOLD_INT)
 
-typedef void (*row_fn)(int64_t, char *, int64_t, int64_t, char *, int64_t,
-                       const int64_t *);
-
-static mt_status scatter_with(const mt_call *call, row_fn row) {
-  walk w = make_walk(call, call->out[0], call->in[2]);
-  const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
-  if (status != MT_OK) return status;
-  w.row = row;
-  return start(&w, w.ndim > 1);
-}
-
 static mt_status scatter_kernel(const mt_call *call) {
   static const row_fn by_size[] = {
-      [1] = set_row_1, [2] = set_row_2, [4] = set_row_4, [8] = set_row_8};
+      [1] = set_1_row, [2] = set_2_row, [4] = set_4_row, [8] = set_8_row};
   return scatter_with(call, by_size[mt_cpu_size(call->in[0]->dtype)]);
 }
 

@@ -27,12 +27,12 @@ template <class T> __device__ inline T lane_sum(T x) {
 }
 
 // y += src. A warp whose elements all go to one place adds them up first.
-template <class T, class S>
+template <bool Line, class T, class S>
 __device__ inline void sum_at(T *y, const S *src, const walk &w) {
   for (int64_t b = blockIdx.x; b * walk_block < w.s.numel; b += gridDim.x) {
     int64_t to[batch];
     S v[batch];
-    walk_read(w, b, src, to, v);
+    walk_read<Line>(w, b, src, to, v);
 #pragma unroll
     for (int j = 0; j < batch; j++) {
       const T x = load_as<T>(v[j]);
@@ -45,22 +45,21 @@ __device__ inline void sum_at(T *y, const S *src, const walk &w) {
   }
 }
 
-template <class T, class S>
+template <bool Line, class T, class S>
 __global__ void __launch_bounds__(walk_threads)
     sum_at_kernel(T *y, const S *src, const __grid_constant__ walk w) {
-  sum_at(y, src, w);
+  sum_at<Line>(y, src, w);
 }
 
 // The same for few targets, where atomics would wait for each other: each block sums in
 // shared memory first.
-template <class T, class S>
+template <bool Line, class T, class S>
 __global__ void __launch_bounds__(walk_threads)
-    sum_at_few_kernel(T *y, const S *src, int targets,
-                      const __grid_constant__ walk w) {
+    sum_at_few_kernel(T *y, const S *src, int targets, const __grid_constant__ walk w) {
   __shared__ T held[few_targets];
   for (int i = threadIdx.x; i < targets; i += walk_threads) held[i] = T(0);
   __syncthreads();
-  sum_at(held, src, w);
+  sum_at<Line>(held, src, w);
   __syncthreads();
   for (int i = threadIdx.x; i < targets; i += walk_threads)
     if (held[i] != T(0)) atomic_sum(y + i, held[i]);
@@ -85,7 +84,7 @@ __global__ void __launch_bounds__(walk_threads)
   for (int64_t b = blockIdx.x; b * walk_block < w.s.numel; b += gridDim.x) {
     int64_t to[batch];
     S v[batch];
-    walk_read(w, b, src, to, v);
+    walk_read<false>(w, b, src, to, v);
     for (int j = 0; j < batch; j++) {
       if (to[j] < 0) continue;
       T x = load_as<T>(v[j]);
@@ -104,24 +103,32 @@ __global__ void __launch_bounds__(walk_threads)
   }
 }
 
+template <bool Line, class T, class S>
+void launch_sum(const mt_call *call, T *y, const S *src, const walk &w) {
+  const int64_t targets = numel(call->out[0]);
+  // blocks that have much more to add than to pass on
+  const int64_t blocks = w.s.numel / std::max<int64_t>(4 * targets, walk_block);
+  if (targets <= few_targets && blocks > 0)
+    sum_at_few_kernel<Line, T, S>
+        <<<blocks_for(blocks, 1, call->device), walk_threads, 0, stream_of(call)>>>(
+            y, src, int(targets), w);
+  else
+    sum_at_kernel<Line, T, S>
+        <<<walk_grid(w), walk_threads, 0, stream_of(call)>>>(y, src, w);
+}
+
 template <class T, class S>
 mt_status launch(const mt_call *call, void *y, const void *src, const walk &w,
                  fold_kind how) {
-  const unsigned grid = walk_grid(w);
-  const int64_t targets = numel(call->out[0]);
   T *const to = static_cast<T *>(y);
   const S *const from = static_cast<const S *>(src);
-  // blocks that have much more to add than to pass on
-  const int64_t blocks = w.s.numel / (targets > walk_block / 4 ? 4 * targets : walk_block);
-  if (how == FOLD_SUM && targets <= few_targets && blocks > 0)
-    sum_at_few_kernel<T, S>
-        <<<blocks_for(blocks, 1, call->device), walk_threads, 0, stream_of(call)>>>(
-            to, from, int(targets), w);
-  else if (how == FOLD_SUM)
-    sum_at_kernel<T, S><<<grid, walk_threads, 0, stream_of(call)>>>(to, from, w);
-  else
-    extreme_at_kernel<T, S><<<grid, walk_threads, 0, stream_of(call)>>>(
+  if (how != FOLD_SUM)
+    extreme_at_kernel<T, S><<<walk_grid(w), walk_threads, 0, stream_of(call)>>>(
         to, from, how == FOLD_AMAX, w);
+  else if (is_line(w))
+    launch_sum<true>(call, to, from, w);
+  else
+    launch_sum<false>(call, to, from, w);
   return launched();
 }
 
@@ -166,9 +173,8 @@ mt_status accumulate(const mt_call *call, const mt_view *from, const void *src,
   if (from) {
     if (const mt_status status = copy_view(call, from, &sums)) return status;
   } else
-    CUDA_TRY(cudaMemsetAsync(sums.data, 0,
-                             size_t(numel(&sums) * dtype_size(sums.dtype)),
-                             stream_of(call)));
+    CUDA_TRY(cudaMemsetAsync(
+        sums.data, 0, size_t(numel(&sums) * dtype_size(sums.dtype)), stream_of(call)));
   if (const mt_status status = launch_for(call, sums.data, src, w, how)) return status;
   return apart ? copy_view(call, &sums, call->out[0]) : MT_OK;
 }

@@ -225,17 +225,15 @@ space<3> slices_space(const int64_t (&shape)[3], const int64_t (&stride)[3][3]) 
   mt_view v[3] = {};
   for (int k = 0; k < 3; k++) {
     v[k].ndim = 3;
-    for (int d = 0; d < 3; d++)
-      v[k].shape[d] = shape[d], v[k].stride[d] = stride[k][d];
+    for (int d = 0; d < 3; d++) v[k].shape[d] = shape[d], v[k].stride[d] = stride[k][d];
   }
   const mt_view *const view[3] = {&v[0], &v[1], &v[2]};
   return make_space(view, true);
 }
 
 writing make_writing(const slices &s, const uint32_t *head) {
-  return {slices_space({s.outer, s.n, s.inner}, {{s.n * s.inner, s.inner, 1},
-                                                 {s.m * s.inner, 0, 1},
-                                                 {0, 1, 0}}),
+  return {slices_space({s.outer, s.n, s.inner},
+                       {{s.n * s.inner, s.inner, 1}, {s.m * s.inner, 0, 1}, {0, 1, 0}}),
           s.m, s.inner, head};
 }
 
@@ -345,10 +343,10 @@ mt_status add_at(const mt_call *call, const mt_view *x, const mt_view *index,
     return MT_OK;
   }
   if (sorts(call, s)) return sort_and_add(call, x, q, src, s);
-  const walk w = {slices_space({s.outer, s.m, s.inner}, {{s.n * s.inner, 0, 1},
-                                                         {s.m * s.inner, s.inner, 1},
-                                                         {0, 1, 0}}),
-                  q, s.inner};
+  const walk w = {
+      slices_space({s.outer, s.m, s.inner},
+                   {{s.n * s.inner, 0, 1}, {s.m * s.inner, s.inner, 1}, {0, 1, 0}}),
+      q, s.inner};
   return accumulate(call, x, src->data, w, FOLD_SUM);
 }
 

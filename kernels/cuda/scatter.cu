@@ -37,13 +37,13 @@ __global__ void __launch_bounds__(256)
 }
 
 // last NULL: one of several at a place wins, whichever it is.
-template <class N, class S>
+template <bool Line, class N, class S>
 __global__ void __launch_bounds__(walk_threads)
     scatter_kernel(S *y, const S *src, const N *last, const __grid_constant__ walk w) {
   for (int64_t b = blockIdx.x; b * walk_block < w.s.numel; b += gridDim.x) {
     int64_t to[batch];
     S v[batch];
-    walk_read(w, b, src, to, v);
+    walk_read<Line>(w, b, src, to, v);
 #pragma unroll
     for (int j = 0; j < batch; j++)
       if (to[j] >= 0 && (!last || last[to[j]] == N(walk_number(b, j) + 1)))
@@ -72,7 +72,9 @@ template <class N> mt_status scatter(const mt_call *call) {
   }
   const auto launch = [&](auto t) {
     using S = typename decltype(t)::type;
-    scatter_kernel<N, S><<<walk_grid(w), walk_threads, 0, stream>>>(
+    const auto kernel =
+        is_line(w) ? scatter_kernel<true, N, S> : scatter_kernel<false, N, S>;
+    kernel<<<walk_grid(w), walk_threads, 0, stream>>>(
         reinterpret_cast<S *>(call->out[0]->data),
         reinterpret_cast<const S *>(call->in[2]->data), last, w);
     return launched();
@@ -200,10 +202,10 @@ template <class K> mt_status fold_runs(const mt_call *call, bool sums) {
     return status;
   const auto launch = [&](auto t) {
     using S = typename decltype(t)::type;
-    fold_runs_kernel<K, S>
-        <<<grid, 256, 0, stream>>>(reinterpret_cast<S *>(call->out[0]->data),
-                                   reinterpret_cast<const S *>(call->in[2]->data),
-                                   r.b.key[r.b.at], r.b.value[r.b.at], targets, sums, w);
+    fold_runs_kernel<K, S><<<grid, 256, 0, stream>>>(
+        reinterpret_cast<S *>(call->out[0]->data),
+        reinterpret_cast<const S *>(call->in[2]->data), r.b.key[r.b.at],
+        r.b.value[r.b.at], targets, sums, w);
     return launched();
   };
   if (call->in[0]->dtype == MT_BOOL) return launch(tag<uint8_t>{});
@@ -228,5 +230,4 @@ mt_status run_fold(const mt_call *call) {
 
 CUDA_ENTRY(_scatter) = {run_scatter, scatter_scratch, MT_ALL_MASK, 2};
 CUDA_ENTRY(_scatter_fold) = {run_fold, fold_scratch, MT_ALL_MASK, 2};
-CUDA_ENTRY(scatter_add) = {run_fold, fold_scratch, MT_FLOAT_MASK | MT_INT_MASK,
-                           2};
+CUDA_ENTRY(scatter_add) = {run_fold, fold_scratch, MT_FLOAT_MASK | MT_INT_MASK, 2};

@@ -8,7 +8,7 @@
 #include "kernels/cuda/space.cuh"
 
 struct walk {
-  space<3> s;    // y without the dim of the positions, src, the index
+  space<3> s; // y without the dim of the positions, src, the index
   positions q;
   int64_t along; // y's stride along that dim
 };
@@ -27,8 +27,15 @@ __device__ inline int64_t walk_number(int64_t block, int j) {
   return block * walk_block + j * walk_threads + threadIdx.x;
 }
 
+// A vector of src goes to a vector y by positions of int64, all without gaps: there is
+// nothing to seek, and half the registers leave room for more threads.
+inline bool is_line(const walk &w) {
+  return w.q.dtype == MT_I64 && w.s.ndim == 1 && w.s.stride[0][0] == 0 &&
+         w.s.stride[1][0] == 1 && w.s.stride[2][0] == 1 && w.along == 1;
+}
+
 // The elements with those numbers, and the places in y where they go: -1 for none.
-template <class S>
+template <bool Line, class S>
 __device__ inline void walk_read(const walk &w, int64_t block, const S *src,
                                  int64_t (&to /* [out] */)[batch],
                                  S (&v /* [out] */)[batch]) {
@@ -36,19 +43,21 @@ __device__ inline void walk_read(const walk &w, int64_t block, const S *src,
 #pragma unroll
   for (int j = 0; j < batch; j++) {
     const int64_t i = walk_number(block, j), here = i < w.s.numel ? i : 0;
-    int64_t offset[3];
-    if (w.s.ndim == 1)
-      for (int k = 0; k < 3; k++) offset[k] = here * w.s.stride[k][0];
-    else
-      seek(w.s, here, offset);
+    int64_t offset[3] = {0, here, here};
+    if (!Line) seek(w.s, here, offset);
     to[j] = offset[0], v[j] = src[offset[1]], at[j] = offset[2];
   }
-  positions_read(w.q, at, value);
+  if (Line)
+#pragma unroll
+    for (int j = 0; j < batch; j++)
+      value[j] = static_cast<const int64_t *>(w.q.p)[at[j]];
+  else
+    positions_read(w.q, at, value);
 #pragma unroll
   for (int j = 0; j < batch; j++) {
     const bool here = walk_number(block, j) < w.s.numel;
     const int64_t p = here ? position_within(w.q, at[j], value[j]) : -1;
-    to[j] = p < 0 ? -1 : to[j] + p * w.along;
+    to[j] = p < 0 ? -1 : to[j] + (Line ? p : p * w.along);
   }
 }
 

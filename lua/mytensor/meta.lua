@@ -5015,7 +5015,7 @@ function mt.set_default_device(name) end
 function mt.set_default_dtype(dtype) end
 
 --- `mt.set_deterministic(on)`
---- pin the algorithms that are otherwise picked by timing
+--- pin the algorithms that are otherwise picked by timing, and the order of sums at one place on GPUs
 ---@param on any
 ---@return any
 function mt.set_deterministic(on) end

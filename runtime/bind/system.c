@@ -81,7 +81,8 @@ static int mt_get_threads(lua_State *L) {
   return 1;
 }
 
-/* mt.set_deterministic(on): pin the algorithms that are otherwise picked by timing */
+/* mt.set_deterministic(on): pin the algorithms that are otherwise picked by timing, and
+** the order of sums at one place on GPUs */
 static int mt_set_deterministic(lua_State *L) {
   if (!lua_isboolean(L, 1)) {
     return mtl_argerror(L, 1, "set_deterministic", "boolean expected, got %s",
