@@ -9,11 +9,6 @@
 typedef void (*row_fn)(int64_t n, char *other, int64_t other_step, int64_t along,
                        char *same, int64_t same_step, const int64_t *at);
 
-/* Leaves those of n positions that are in lo .. hi-1, and the elements of src that go
-** there. Returns how many. */
-typedef int64_t (*keep_fn)(int64_t n, int64_t lo, int64_t hi, int64_t *at /* [out] */,
-                           const char *src, int64_t src_step, void *kept /* [out] */);
-
 /* A walk over the index (contiguous): `other` is x for gather, y for scatter_add;
 ** `same` is indexed like the index itself: y, or src. Strides in bytes, 0 along dim
 ** in other. */
@@ -26,9 +21,7 @@ typedef struct walk {
   int64_t along, limit;        /* other's stride (bytes) and size along dim */
   char *other_data, *same_data;
   row_fn row;
-  int64_t parts; /* of a line's targets, for a thread each */
-  keep_fn keep;  /* NULL: gather; else rows get positions within only, as after a fault
-                 ** nobody sees the result */
+  bool writes; /* rows get positions within alone: after a fault nobody sees y */
 } walk;
 
 static walk make_walk(const mt_call *call, const mt_view *other, const mt_view *same) {
@@ -82,7 +75,7 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
       }
       const bool within =
           mt_positions(w->call, w->index, linear, count, w->limit, true, position);
-      if (within || !w->keep)
+      if (within || !w->writes)
         w->row(count, other, w->other[last], w->along, same, w->same[last], position);
     }
     int d = last - 1;
@@ -91,11 +84,14 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
   }
 }
 
-static mt_status share_walk(walk *w) {
+static mt_status start(walk *w, bool share) {
   const int64_t numel = mt_cpu_numel(w->index);
   if (numel == 0) return MT_OK;
   const int64_t n = w->shape[w->shared];
-  mt_cpu_parallel_for(w->call, n, mt_cpu_grain(4 * (numel / n)), run_walk, w);
+  if (share)
+    mt_cpu_parallel_for(w->call, n, mt_cpu_grain(4 * (numel / n)), run_walk, w);
+  else
+    run_walk(w, 0, n);
   return MT_OK;
 }
 
@@ -128,7 +124,7 @@ static mt_status gather_kernel(const mt_call *call) {
   case 4: w.row = gather_row_4; break;
   default: w.row = gather_row_8; break;
   }
-  return share_walk(&w);
+  return start(&w, true);
 }
 
 const mt_entry mt_cpu_gather = {
@@ -136,69 +132,12 @@ const mt_entry mt_cpu_gather = {
 
 /* ---- writing: y is a copy of x, and elements of src go to it in order ---- */
 
-#define KEEP(T, sfx)                                                                   \
-  static int64_t keep_##sfx(int64_t n, int64_t lo, int64_t hi, int64_t *at,            \
-                            const char *src, int64_t src_step, void *kept) {           \
-    int64_t k = 0;                                                                     \
-    for (int64_t i = 0; i < n; i++, src += src_step) {                                 \
-      const int64_t p = at[i];                                                         \
-      at[k] = p;                                                                       \
-      ((T *)kept)[k] = *(const T *)src;                                                \
-      k += (uint64_t)(p - lo) < (uint64_t)(hi - lo); /* no branch: who foresees it? */ \
-    }                                                                                  \
-    return k;                                                                          \
-  }
-KEEP(uint8_t, 1)
-KEEP(uint16_t, 2)
-KEEP(uint32_t, 4)
-KEEP(uint64_t, 8)
-
-/* All of a line of elements, for the parts lo .. hi-1 of the targets: each is written
-** by one thread, in order. */
-static void run_line(void *context, int64_t lo, int64_t hi) {
-  const walk *w = context;
-  const int64_t first = lo * w->limit / w->parts, end = hi * w->limit / w->parts;
-  const int64_t size = mt_cpu_size(w->call->out[0]->dtype), step = w->same[0];
-  int64_t at[MT_POSITIONS + AHEAD] = {0};
-  uint64_t kept[MT_POSITIONS];
-  for (int64_t i = 0; i < w->shape[0]; i += MT_POSITIONS) {
-    if (i % (4096 * MT_POSITIONS) == 0 && mt_stopped(w->call)) return;
-    const int64_t left = w->shape[0] - i, n = left < MT_POSITIONS ? left : MT_POSITIONS;
-    char *src = w->same_data + i * step;
-    if (!mt_positions(w->call, w->index, i, n, w->limit, true, at)) continue;
-    int64_t any = 0, below = -1, above = -1; /* negative: one, or all of them are */
-    for (int64_t j = 0; j < n; j++) {
-      const int64_t a = at[j] - first, b = end - 1 - at[j];
-      any |= a | b, below &= a, above &= b;
-    }
-    if (below < 0 || above < 0) continue;
-    if (any >= 0) {
-      w->row(n, w->other_data, 0, w->along, src, step, at);
-    } else {
-      const int64_t mine = w->keep(n, first, end, at, src, step, kept);
-      w->row(mine, w->other_data, 0, w->along, (char *)kept, size, at);
-    }
-  }
-}
-
-#define PARTS 8 /* at most: each thread reads all of the index */
-
 static mt_status scatter_with(const mt_call *call, row_fn row) {
-  static const keep_fn keep[] = {
-      [1] = keep_1, [2] = keep_2, [4] = keep_4, [8] = keep_8};
   walk w = make_walk(call, call->out[0], call->in[2]);
   const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
   if (status != MT_OK) return status;
-  w.row = row, w.keep = keep[mt_cpu_size(call->out[0]->dtype)];
-  if (w.ndim > 1) return share_walk(&w);
-  w.parts = w.shape[0] / MT_GRAIN < w.limit ? w.shape[0] / MT_GRAIN : w.limit;
-  if (w.parts > call->num_threads) w.parts = call->num_threads;
-  if (w.parts > PARTS) w.parts = PARTS;
-  if (w.parts > 1)
-    mt_cpu_parallel_for(call, w.parts, 1, run_line, &w);
-  else
-    run_walk(&w, 0, w.shape[0]);
-  return MT_OK;
+  w.row = row, w.writes = true;
+  return start(&w, w.ndim > 1); /* one line of elements: their order matters */
 }
 
 /* Do the targets lie together? Then the processor fetches them by itself. */

@@ -73,9 +73,33 @@ typedef void (*slice_fn)(int64_t n, char *to, const char *from);
 MT_EACH_FLOAT(ADD_SLICE)
 MT_EACH_INT(ADD_SLICE)
 
+/* Slices of one element: n of them, none where at[i] is negative. */
+typedef void (*elements_fn)(int64_t n, char *to, const char *from, const int64_t *at);
+
+#define ADD_ELEMENTS(dtype, T, sfx)                                                    \
+  static void add_elements_##sfx(int64_t n, char *to, const char *from,                \
+                                 const int64_t *at) {                                  \
+    for (int64_t i = 0; i < n; i++)                                                    \
+      if (at[i] >= 0) ((T *)to)[at[i]] = (T)(((T *)to)[at[i]] + ((const T *)from)[i]); \
+  }
+MT_EACH_FLOAT(ADD_ELEMENTS)
+MT_EACH_INT(ADD_ELEMENTS)
+
+#define COPY_ELEMENTS(T, sfx)                                            \
+  static void copy_elements_##sfx(int64_t n, char *to, const char *from, \
+                                  const int64_t *at) {                   \
+    for (int64_t i = 0; i < n; i++)                                      \
+      if (at[i] >= 0) ((T *)to)[at[i]] = ((const T *)from)[i];           \
+  }
+COPY_ELEMENTS(uint8_t, 1)
+COPY_ELEMENTS(uint16_t, 2)
+COPY_ELEMENTS(uint32_t, 4)
+COPY_ELEMENTS(uint64_t, 8)
+
 typedef struct writing {
   slices s;
-  slice_fn add;  /* NULL: copy */
+  slice_fn add; /* NULL: copy */
+  elements_fn elements;
   bool by_inner; /* threads share inner elements, not outer ones */
 } writing;
 
@@ -91,7 +115,10 @@ static void write_slices(void *context, int64_t lo, int64_t hi) {
     const int64_t count = s->m - i < MT_POSITIONS ? s->m - i : MT_POSITIONS;
     mt_positions(s->call, s->index, i, count, s->n, true, at);
     for (int64_t o = first; o < last; o++) {
-      for (int64_t j = 0; j < count; j++) {
+      if (s->inner == 1)
+        w->elements(count, s->call->out[0]->data + o * s->n * s->size,
+                    s->call->in[2]->data + (o * s->m + i) * s->size, at);
+      for (int64_t j = 0; j < count && s->inner > 1; j++) {
         if (at[j] < 0) continue;
         char *to =
             s->call->out[0]->data + ((o * s->n + at[j]) * s->inner + from) * s->size;
@@ -106,8 +133,8 @@ static void write_slices(void *context, int64_t lo, int64_t hi) {
   }
 }
 
-static mt_status write_kernel(const mt_call *call, slice_fn add) {
-  writing w = {.s = find_slices(call), .add = add};
+static mt_status write_kernel(const mt_call *call, slice_fn add, elements_fn elements) {
+  writing w = {.s = find_slices(call), .add = add, .elements = elements};
   const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
   if (status != MT_OK || w.s.outer * w.s.m * w.s.inner == 0) return status;
   w.by_inner = w.s.inner > w.s.outer;
@@ -119,12 +146,16 @@ static mt_status write_kernel(const mt_call *call, slice_fn add) {
 }
 
 static mt_status index_copy_kernel(const mt_call *call) {
-  return write_kernel(call, NULL);
+  static const elements_fn copy[] = {[1] = copy_elements_1,
+                                     [2] = copy_elements_2,
+                                     [4] = copy_elements_4,
+                                     [8] = copy_elements_8};
+  return write_kernel(call, NULL, copy[mt_cpu_size(call->in[0]->dtype)]);
 }
 
 static mt_status index_add_kernel(const mt_call *call) {
 #define ADD_CASE(dtype, T, sfx) \
-  case dtype: return write_kernel(call, add_slice_##sfx);
+  case dtype: return write_kernel(call, add_slice_##sfx, add_elements_##sfx);
   switch (call->in[0]->dtype) {
     MT_EACH_FLOAT(ADD_CASE)
     MT_EACH_INT(ADD_CASE)
