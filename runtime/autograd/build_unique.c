@@ -7,30 +7,69 @@
 
 /* ---- unique ---- */
 
-/* rows (n, m) in the order of their first elements, those alike by their second, ...:
-** sorted by each column, the last one first. Gives the order. */
-static mt_tensor *row_order(mt_calc *c, mt_tensor *rows) {
-  const int64_t n = rows->v.shape[0], m = rows->v.shape[1];
-  mt_tensor *order = mt_ccount(c, mt_device_of(rows), 1, &n, 1);
-  for (int64_t j = m - 1; j >= 0 && c->status == MT_OK; j--) {
-    const mt_attr attr[] = {mt_attr_i(1), mt_attr_i(j)};
-    mt_tensor *const column = mt_c1a(c, MT_OP_select, rows, 2, attr);
+/* Does an element (or row) differ from the one before? true for the first. like_nan: NaN
+** does not differ from NaN. */
+static mt_tensor *changes(mt_calc *c, mt_tensor *x, bool like_nan) {
+  if (!x) return NULL;
+  const int64_t n = x->v.shape[0], one = 1;
+  mt_tensor *const a = mt_cpart(c, x, 0, 1, n - 1), *const b =
+                                                        mt_cpart(c, x, 0, 0, n - 1);
+  mt_tensor *differ = mt_c2(c, MT_OP_ne, a, b);
+  if (like_nan && MT_IS_FLOAT(x->v.dtype))
+    differ = mt_c2(c, MT_OP_logical_and, differ,
+                   mt_c2(c, MT_OP_logical_or, mt_ceq_self(c, a), mt_ceq_self(c, b)));
+  if (x->v.ndim > 1) differ = mt_creduce(c, MT_OP_any, differ, 1, false);
+  return mt_cjoin(c, mt_cones(c, MT_BOOL, mt_device_of(x), 1, &one), differ, 0);
+}
+
+/* The order of rows by group, if given, those alike by their first elements, then by their
+** second, ...: sorted by each in turn, the first one last. */
+static mt_tensor *order_by_columns(mt_calc *c, mt_tensor *rows, mt_tensor *group) {
+  if (!rows) return NULL;
+  mt_tensor *order = mt_ccount(c, mt_device_of(rows), 1, rows->v.shape, 1);
+  for (int64_t j = rows->v.shape[1] - 1; j >= (group ? -1 : 0); j--) {
+    mt_tensor *const key = j < 0 ? group : mt_cpick(c, rows, 1, j, false);
     mt_tensor *by;
-    mt_csorted(c, mt_calong(c, MT_OP_index_select, column, 0, order, NULL), 0, false,
-               &by);
+    mt_csorted(c, mt_calong(c, MT_OP_index_select, key, 0, order, NULL), 0, false, &by);
     order = mt_calong(c, MT_OP_index_select, order, 0, by, NULL);
   }
   return order;
 }
 
-/* Does an element (or row) differ from the one before? true for the first. */
-static mt_tensor *begins(mt_calc *c, mt_tensor *x) {
-  if (!x) return NULL;
-  const int64_t n = x->v.shape[0], one = 1;
-  mt_tensor *differ =
-      mt_c2(c, MT_OP_ne, mt_cpart(c, x, 0, 1, n - 1), mt_cpart(c, x, 0, 0, n - 1));
-  if (x->v.ndim > 1) differ = mt_creduce(c, MT_OP_any, differ, 1, false);
-  return mt_cjoin(c, mt_cones(c, MT_BOOL, mt_device_of(x), 1, &one), differ, 0);
+#define FIRST_COLUMNS 8
+
+/* The order of rows (n, m) by their elements from the first on. Some columns at a time, each
+** time twice as many, and only the rows that are alike so far. */
+static mt_tensor *row_order(mt_calc *c, mt_tensor *rows) {
+  const int64_t n = rows->v.shape[0], m = rows->v.shape[1], one = 1;
+  int64_t k = m < FIRST_COLUMNS ? m : FIRST_COLUMNS;
+  mt_tensor *part = mt_cpart(c, rows, 1, 0, k);
+  mt_tensor *order = order_by_columns(c, part, NULL), *begin = NULL;
+  if (k < m)
+    begin = changes(c, mt_calong(c, MT_OP_index_select, part, 0, order, NULL), true);
+  while (k < m && c->status == MT_OK) {
+    mt_tensor *const next =
+        mt_cjoin(c, mt_cpart(c, begin, 0, 1, n - 1),
+                 mt_cones(c, MT_BOOL, mt_device_of(rows), 1, &one), 0);
+    mt_tensor *const alone = mt_c2(c, MT_OP_logical_and, begin, next);
+    mt_tensor *const at = mt_cpositions(c, mt_c1(c, MT_OP_logical_not, alone));
+    if (!at || at->v.shape[0] == 0) break;
+    const mt_attr first = mt_attr_i(0);
+    const int64_t w = m - k < k ? m - k : k;
+    mt_tensor *const group = mt_calong(
+        c, MT_OP_index_select, mt_c1a(c, MT_OP_cumsum, begin, 1, &first), 0, at, NULL);
+    mt_tensor *const row = mt_calong(c, MT_OP_index_select, order, 0, at, NULL);
+    part = mt_calong(c, MT_OP_index_select, mt_cpart(c, rows, 1, k, w), 0, row, NULL);
+    mt_tensor *const by = order_by_columns(c, part, group);
+    part = mt_calong(c, MT_OP_index_select, part, 0, by, NULL);
+    order = mt_calong(c, MT_OP_index_copy, order, 0, at,
+                      mt_calong(c, MT_OP_index_select, row, 0, by, NULL));
+    begin = mt_calong(
+        c, MT_OP_index_copy, begin, 0, at,
+        mt_c2(c, MT_OP_logical_or, changes(c, part, true), changes(c, group, false)));
+    k += w;
+  }
+  return order;
 }
 
 /* The distances of the beginnings `at`, the last one's to n. */
@@ -126,7 +165,7 @@ static mt_status unique(mt_build_call *call, bool sorting) {
       y = inverse ? mt_csorted(c, x, 0, false, &order)
                   : mt_csorted_values(c, x, 0, bits);
     }
-    mt_tensor *const begin = begins(c, y), *const at = mt_cpositions(c, begin);
+    mt_tensor *const begin = changes(c, y, false), *const at = mt_cpositions(c, begin);
     y = mt_calong(c, MT_OP_index_select, y, 0, at, NULL);
     if (lo != 0) y = mt_c2(c, MT_OP_add, mt_cas(c, y, MT_I64), mt_cint(c, lo));
     y = restored(call, &s, mt_cas(c, y, s.x->v.dtype));

@@ -113,6 +113,36 @@ local function on(device)
       end
     end)
 
+    it("sorts rows of any length, by as many columns as tell them apart", function()
+      mt.manual_seed(19)
+      for _, width in ipairs { 1, 7, 8, 9, 20, 45 } do
+        for _, range in ipairs { 1, 2, 3 } do
+          local half = mt.randint(0, range, { 40, width }, opts)
+          local x = mt.cat({ half, half:flip(1), half:double():long() })
+          local texts, times, list = {}, {}, {}
+          for i, row in ipairs(x:totable()) do
+            texts[i] = table.concat(row) -- one digit each
+            if not times[texts[i]] then list[#list + 1] = texts[i] end
+            times[texts[i]] = (times[texts[i]] or 0) + 1
+          end
+          table.sort(list)
+          for _, t in ipairs { x, x:double() } do
+            local y, inverse, counts = t:unique(true, true, 1)
+            assert.equal(#list, y:size(1))
+            for i, row in ipairs(y:long():totable()) do
+              assert.equal(list[i], table.concat(row))
+              assert.equal(times[list[i]], counts[i]:item())
+            end
+            assert.is_true(y:index_select(1, inverse):equal(t))
+          end
+        end
+      end
+      local nan = mt.zeros(4, 10, { device = device })
+      nan:select(2, 1):copy_(mt.tensor { 0 / 0, 0 / 0, 1, 1 })
+      nan:select(2, 10):copy_(mt.tensor { 5, 3, 3, 1 })
+      assert.same({ 1, 3, 3, 5 }, nan:unique(false, false, 1):select(2, 10):totable())
+    end)
+
     it("takes integers of any range, and lines", function()
       mt.manual_seed(18)
       for _, shift in ipairs { 7, 15, 31, 62 } do
