@@ -226,6 +226,8 @@ describe("mt.Function", function()
       backward = function(ctx, g)
         local double = ctx:saved()
         local gradient = g * double
+        assert.is_false(double.requires_grad)
+        double:requires_grad_()
         double:free()
         return gradient
       end,
