@@ -85,6 +85,11 @@ local SHAPES = {
     opts = { padding = 1, groups = 48 } },
   { "3 x 3 by 2, wide", x = { 4, 72, 22, 19 }, w = { 104, 72, 3, 3 },
     opts = { stride = 2, padding = 1 } },
+  { "small images", x = { 64, 18, 12, 12 }, w = { 30, 18, 5, 5 }, opts = {} },
+  { "small images by 2", x = { 70, 5, 13, 11 }, w = { 22, 5, 3, 5 },
+    opts = { stride = { 2, 1 }, padding = { 1, 2 }, dilation = { 2, 1 } } },
+  { "small images, dilated", x = { 70, 5, 13, 11 }, w = { 22, 5, 3, 3 },
+    opts = { padding = { 1, 2 }, dilation = { 1, 2 } } },
   { "many channels", x = { 2, 160, 9, 10 }, w = { 136, 160, 3, 3 },
     opts = { padding = 1 } },
 }

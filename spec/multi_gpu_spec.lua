@@ -125,6 +125,98 @@ describe("two GPUs", function()
     mt.cuda.synchronize(1)
   end)
 
+  -- Six losses; step(x, labels) is one training step, as a graph or not.
+  local function train_by_graph(device, graph)
+    mt.manual_seed(8)
+    local net = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.MaxPool2d(2),
+      nn.Flatten(), nn.Dropout(0.2), nn.Linear(36, 5)):to(device)
+    local opt = mt.optim.Adam(net:parameters(), { lr = 0.01 })
+    local function step(x, labels)
+      opt:zero_grad()
+      local loss = nn.CrossEntropyLoss()(net(x), labels)
+      loss:backward()
+      opt:step()
+      return loss
+    end
+    if graph then step = mt.cuda.graph(step, { device = device }) end
+    local losses, from = {}, { "cuda:0", "cuda:1" }
+    for i = 1, 6 do
+      local x = mt.rand(16, 1, 8, 8, { device = from[i % 2 + 1] })
+      local labels = mt.randint(1, 5, { 16 }, { device = from[i % 2 + 1] })
+      if not graph then x, labels = x:to(device), labels:to(device) end
+      local loss = step(x, labels)
+      assert.equal(device, loss:device())
+      losses[i] = loss:item()
+    end
+    return losses
+  end
+
+  on_both("capture and replay training on either, whichever is current", function()
+    mt.set_deterministic(true)
+    finally(function() mt.set_deterministic(false) end)
+    local want = train_by_graph("cuda:0", false)
+    for _, current in ipairs { 0, 1 } do
+      mt.cuda.with_device(current, function()
+        for _, device in ipairs { "cuda:0", "cuda:1" } do
+          assert.same(want, train_by_graph(device, false))
+          assert.same(want, train_by_graph(device, true))
+        end
+      end)
+    end
+  end)
+
+  on_both("replay graphs side by side, and free them while the other works", function()
+    local steps, states = {}, {}
+    for i = 1, 2 do
+      local place = { device = "cuda:" .. i - 1 }
+      states[i] = mt.zeros({ 1 << 20 }, place)
+      steps[i] = mt.cuda.graph(function(x)
+        for _ = 1, 10 do states[i]:add_(x) end
+        return states[i] * 2
+      end, { device = place.device, warmup = 0 })
+    end
+    local results = {}
+    for round = 1, 10 do
+      for i = 1, 2 do
+        local x = mt.full({ 1 << 20 }, i, { device = "cuda:" .. round % 2 })
+        results[i] = steps[i](x)
+      end
+    end
+    steps[1]:free()
+    local again = steps[2](mt.zeros({ 1 << 20 }, { device = "cuda:1" }))
+    steps[2]:free()
+    for i = 1, 2 do
+      assert.equal(100 * i, states[i]:amin():item())
+      assert.equal(100 * i, states[i]:amax():item())
+    end
+    assert.equal(400, again:amin():item())
+    assert.equal("cuda:0", results[1]:device())
+  end)
+
+  on_both("do not mix in a graph, which fails and works again", function()
+    collectgarbage()
+    collectgarbage()
+    local here = mt.ones({ 3 }, { device = "cuda:0" })
+    local there = mt.ones({ 3 }, { device = "cuda:1" })
+    local before = { mt.cuda.memory_stats(0).live_bytes,
+                     mt.cuda.memory_stats(1).live_bytes }
+    for _ = 1, 10 do
+      local wrong <close> = mt.cuda.graph(function(x)
+        return x * 2, (there + 1):sum()
+      end, { device = "cuda:0", warmup = 0 })
+      fails("runs on cuda:1 and cannot be captured in a graph of cuda:0",
+            function() wrong(here) end)
+      local right <close> = mt.cuda.graph(function(x) return x * 2 end,
+                                          { device = "cuda:1", warmup = 0 })
+      assert.equal(6, right(here):sum():item())
+    end
+    collectgarbage()
+    collectgarbage()
+    for i = 0, 1 do
+      assert.equal(before[i + 1], mt.cuda.memory_stats(i).live_bytes)
+    end
+  end)
+
   on_both("draw the same numbers from one seed", function()
     mt.manual_seed(3)
     local a = mt.rand({ 1000 }, { device = "cuda:0" }):cpu()

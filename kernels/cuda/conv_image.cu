@@ -5,15 +5,17 @@
 
 namespace {
 
-// A thread has the sums of four filters at two positions, over a part of the channels.
+// A thread has the sums of four filters at four neighbouring positions, a spot, over a part
+// of the channels.
 struct image_work {
   image_shape image;
   int filters;      // of a block, a multiple of 4
   int chunks;       // blocks of an image
-  int pairs, tasks; // positions / 2; those times quads of filters
+  int across;       // spots of a row
+  int spots, tasks; // of an image; those times quads of filters
   int splits;       // of the channels
   int depth;
-  divider by_depth, by_kh, by_pairs, by_ow;
+  divider by_depth, by_kh, by_spots, by_across;
 };
 
 template <class S, int KW>
@@ -22,13 +24,12 @@ __global__ void __launch_bounds__(image_threads)
                       const __grid_constant__ conv v,
                       const __grid_constant__ image_work q) {
   extern __shared__ float4 room[];
-  const int pitch = pitch_of(q.filters / 4), positions = int(v.oh * v.ow);
-  const int kh = int(v.kh);
+  const int pitch = pitch_of(q.filters / 4), kh = int(v.kh);
   float4 *const filters = room; // [depth][quad]
   float *const image = reinterpret_cast<float *>(filters + q.depth * pitch);
   const int n = int(blockIdx.x) / q.chunks, k0 = int(blockIdx.x) % q.chunks * q.filters;
   load_image(image, x + n * v.xs[0], v, q.image, 0);
-#pragma unroll 4
+#pragma unroll 8
   for (int e = int(threadIdx.x); e < q.depth * q.filters; e += image_threads) {
     const int k = int(divide(uint32_t(e), q.by_depth)), d = e - k * q.depth;
     const int line = d / KW, c = int(divide(uint32_t(line), q.by_kh));
@@ -40,67 +41,64 @@ __global__ void __launch_bounds__(image_threads)
   }
   __syncthreads();
   const int plane = q.image.height * q.image.width, down = int(v.dh) * q.image.width;
-  const int across = int(v.dw);
   for (int t0 = 0; t0 < q.tasks * q.splits; t0 += image_threads) {
     const int t = t0 + int(threadIdx.x);
     const bool busy = t < q.tasks * q.splits;
     const int split = busy ? t / q.tasks : 0, task = busy ? t - split * q.tasks : 0;
-    const int quad = int(divide(uint32_t(task), q.by_pairs));
-    const int p0 = task - quad * q.pairs, p1 = p0 + q.pairs;
-    const auto corner = [&](int p) {
-      const int oy = int(divide(uint32_t(p), q.by_ow)), ox = p - oy * int(v.ow);
-      return oy * int(v.sh) * q.image.width + ox * int(v.sw);
-    };
-    const float *from0 = image + corner(p0);
-    const float *from1 = image + corner(p1 < positions ? p1 : p0);
-    float4 sum0 = {}, sum1 = {};
+    const int quad = int(divide(uint32_t(task), q.by_spots));
+    const int spot = task - quad * q.spots;
+    const int oy = int(divide(uint32_t(spot), q.by_across));
+    const int ox = 4 * (spot - oy * q.across);
+    const float *const from = image + oy * int(v.sh) * q.image.width + ox;
+    float4 sum[4] = {};
     const int c1 = busy ? q.image.channels * (split + 1) / q.splits : 0;
     for (int c = q.image.channels * split / q.splits; c < c1; c++)
       for (int i = 0; i < kh; i++) {
-        const float *const a0 = from0 + c * plane + i * down;
-        const float *const a1 = from1 + c * plane + i * down;
+        const float4 *const a =
+            reinterpret_cast<const float4 *>(from + c * plane + i * down);
         const float4 *const b = filters + (c * kh + i) * KW * pitch + quad;
+        const float4 left = a[0], right = a[1];
+        const float x[8] = {left.x,  left.y,  left.z,  left.w,
+                            right.x, right.y, right.z, right.w};
 #pragma unroll
         for (int j = 0; j < KW; j++) {
-          const float x0 = a0[j * across], x1 = a1[j * across];
           const float4 f = b[j * pitch];
-          sum0.x += x0 * f.x, sum0.y += x0 * f.y, sum0.z += x0 * f.z,
-              sum0.w += x0 * f.w;
-          sum1.x += x1 * f.x, sum1.y += x1 * f.y, sum1.z += x1 * f.z,
-              sum1.w += x1 * f.w;
+#pragma unroll
+          for (int p = 0; p < 4; p++)
+            sum[p].x += x[p + j] * f.x, sum[p].y += x[p + j] * f.y,
+                sum[p].z += x[p + j] * f.z, sum[p].w += x[p + j] * f.w;
         }
       }
     if (q.splits > 1) { // then this is the only round
       __syncthreads();
       float4 *const parts = room;
-      if (busy && split > 0) {
-        parts[2 * (t - q.tasks)] = sum0;
-        parts[2 * (t - q.tasks) + 1] = sum1;
-      }
+      if (busy && split > 0)
+#pragma unroll
+        for (int p = 0; p < 4; p++) parts[4 * (t - q.tasks) + p] = sum[p];
       __syncthreads();
-      for (int s = 0; busy && split == 0 && s < q.splits - 1; s++) {
-        const float4 a = parts[2 * (s * q.tasks + t)],
-                     b = parts[2 * (s * q.tasks + t) + 1];
-        sum0.x += a.x, sum0.y += a.y, sum0.z += a.z, sum0.w += a.w;
-        sum1.x += b.x, sum1.y += b.y, sum1.z += b.z, sum1.w += b.w;
-      }
+      for (int s = 0; busy && split == 0 && s < q.splits - 1; s++)
+#pragma unroll
+        for (int p = 0; p < 4; p++) {
+          const float4 more = parts[4 * (s * q.tasks + t) + p];
+          sum[p].x += more.x, sum[p].y += more.y;
+          sum[p].z += more.z, sum[p].w += more.w;
+        }
     }
     if (!busy || split > 0) continue;
-    const auto put = [&](int p, const float4 &sum) {
-      if (p >= positions) return;
-      const int oy = int(divide(uint32_t(p), q.by_ow)), ox = p - oy * int(v.ow);
-      S *const to = y + n * v.ys[0] + oy * v.ys[2] + ox * v.ys[3];
-      const float value[4] = {sum.x, sum.y, sum.z, sum.w};
+    S *const to = y + n * v.ys[0] + oy * v.ys[2] + ox * v.ys[3];
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int k = k0 + quad * 4 + i;
-        if (k >= v.k) return;
-        const float total = value[i] + (bias ? load_as<float>(bias[k]) : 0.0f);
-        to[k * v.ys[1]] = store_as<S>(v.relu() ? rectified(total) : total);
+    for (int i = 0; i < 4; i++) {
+      const int k = k0 + quad * 4 + i;
+      if (k >= v.k) break;
+      const float add = bias ? load_as<float>(bias[k]) : 0.0f;
+#pragma unroll
+      for (int p = 0; p < 4; p++) {
+        const float total = (&sum[p].x)[i] + add;
+        if (ox + p < v.ow)
+          to[k * v.ys[1] + p * v.ys[3]] =
+              store_as<S>(v.relu() ? rectified(total) : total);
       }
-    };
-    put(p0, sum0);
-    put(p1, sum1);
+    }
   }
 }
 
@@ -121,9 +119,10 @@ conv turned(const conv &v, int64_t *first /* [out] */) {
 }
 
 int64_t bytes_of(const image_work &q) {
-  const int64_t all = 4 * (int64_t(q.depth) * 4 * pitch_of(q.filters / 4) +
-                           int64_t(q.image.channels) * q.image.height * q.image.width);
-  return std::max<int64_t>(all, int64_t(q.splits - 1) * q.tasks * 32);
+  const int64_t all =
+      4 * (int64_t(q.depth) * 4 * pitch_of(q.filters / 4) +
+           int64_t(q.image.channels) * q.image.height * q.image.width + 8);
+  return std::max<int64_t>(all, int64_t(q.splits - 1) * q.tasks * 64);
 }
 
 image_work work_for(const mt_call *call, const conv &v) {
@@ -135,11 +134,12 @@ image_work work_for(const mt_call *call, const conv &v) {
   while (q.filters > 8 && v.n * ((v.k + q.filters - 1) / q.filters) < busy)
     q.filters /= 2;
   q.chunks = int((v.k + q.filters - 1) / q.filters);
-  q.pairs = int((v.windows() + 1) / 2);
-  q.tasks = q.pairs * (q.filters / 4);
+  q.across = int((v.ow + 3) / 4);
+  q.spots = q.across * int(v.oh);
+  q.tasks = q.spots * (q.filters / 4);
   q.splits = std::clamp(image_threads / q.tasks, 1, q.image.channels);
   q.by_depth = make_divider(q.depth), q.by_kh = make_divider(v.kh);
-  q.by_pairs = make_divider(q.pairs), q.by_ow = make_divider(v.ow);
+  q.by_spots = make_divider(q.spots), q.by_across = make_divider(q.across);
   return q;
 }
 
@@ -148,13 +148,13 @@ image_work work_for(const mt_call *call, const conv &v) {
 bool image_serves(const mt_call *call, const conv &v) {
   constexpr double most = 1e9; // multiplications: beyond that tiles are better
   if (v.dtype == MT_F64 || v.groups != 1 || (v.kw != 3 && v.kw != 5) || v.kh > 16 ||
-      v.work() > most || v.n * v.k >= INT32_MAX)
+      v.sw != 1 || v.dw != 1 || v.work() > most || v.n * v.k >= INT32_MAX)
     return false;
   if (v.what == pass::weight) return image_weight_serves(call, v);
   conv u = v;
   int64_t first;
   if (v.what == pass::input) {
-    if (v.sh != 1 || v.sw != 1) return false;
+    if (v.sh != 1) return false;
     u = turned(v, &first);
     if (u.ph < 0 || u.pw < 0) return false;
   }
@@ -163,7 +163,7 @@ bool image_serves(const mt_call *call, const conv &v) {
   if (image > most_floats || double(u.depth()) * 8 > most_floats ||
       double(u.windows()) > most_floats)
     return false;
-  return bytes_of(work_for(call, u)) <= image_bytes;
+  return bytes_of(work_for(call, u)) <= shared_bytes(call->device);
 }
 
 size_t image_scratch(const mt_call *call, const conv &v) {

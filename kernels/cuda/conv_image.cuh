@@ -21,7 +21,8 @@ struct image_shape {
 };
 
 inline image_shape image_of(const conv &v, int64_t channels) {
-  image_shape s{int(channels), int(v.h + 2 * v.ph), int(v.w + 2 * v.pw), {}, {}};
+  const int width = (int(v.w + 2 * v.pw) + 3) / 4 * 4; // pieces of four are aligned
+  image_shape s{int(channels), int(v.h + 2 * v.ph), width, {}, {}};
   s.by_width = make_divider(s.width), s.by_height = make_divider(s.height);
   return s;
 }
@@ -30,7 +31,7 @@ inline image_shape image_of(const conv &v, int64_t channels) {
 template <class S>
 __device__ inline void load_image(float *to, const S *x, const conv &v,
                                   const image_shape &s, int first) {
-#pragma unroll 4
+#pragma unroll 8
   for (int e = int(threadIdx.x); e < s.channels * s.height * s.width;
        e += image_threads) {
     const int line = int(divide(uint32_t(e), s.by_width));
@@ -45,12 +46,22 @@ __device__ inline void load_image(float *to, const S *x, const conv &v,
   }
 }
 
+// Bytes of shared memory that a block may have here: image_bytes, if there are so many.
+inline int64_t shared_bytes(int device) {
+  int most = 0;
+  if (cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+      cudaSuccess)
+    return 0;
+  return std::min<int64_t>(most, image_bytes);
+}
+
 // The kernel with so many bytes of shared memory.
 template <class K, class... Arguments>
 mt_status launch_image(const mt_call *call, K kernel, int64_t grid, int64_t bytes,
                        Arguments... arguments) {
-  CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                int(image_bytes)));
+  if (bytes > 48 << 10) // the usual limit
+    CUDA_TRY(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  int(shared_bytes(call->device))));
   kernel<<<unsigned(grid), image_threads, size_t(bytes), stream_of(call)>>>(
       arguments...);
   return launched();

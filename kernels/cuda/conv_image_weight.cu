@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(image_threads)
   const int last = min(int(v.n), (part + 1) * q.images);
   for (int n = part * q.images; n < last; n++) {
     load_image(image, x + n * v.xs[0], v, q.image, c0);
-#pragma unroll 4
+#pragma unroll 8
     for (int e = t; e < positions * q.filters; e += image_threads) {
       const int k = int(divide(uint32_t(e), q.by_positions)), p = e - k * positions;
       const int oy = int(divide(uint32_t(p), q.by_ow));
@@ -127,13 +127,12 @@ int parts_of(const weight_work &q, const conv &v) {
 } // namespace
 
 bool image_weight_serves(const mt_call *call, const conv &v) {
-  if (v.sw != 1 || v.dw != 1) return false;
   const double floats = double(image_bytes / 4);
   if (double(v.windows()) * 8 > floats || double(v.h + 2 * v.ph) > floats ||
       double(v.w + 2 * v.pw) > floats)
     return false;
   const weight_work q = work_for(call, v);
-  return q.tasks <= image_threads && bytes_of(q, v) <= image_bytes;
+  return q.tasks <= image_threads && bytes_of(q, v) <= shared_bytes(call->device);
 }
 
 size_t image_weight_scratch(const mt_call *call, const conv &v) {

@@ -139,6 +139,9 @@ static int call_captured(lua_State *L) {
 
 /* ---- capture ---- */
 
+/* Bytes that a graph's pool has at least: Lua's collector is told of them. */
+#define POOL_BYTES ((size_t)2 << 20)
+
 static void set_followers(lua_State *L, int index) {
   lua_pushvalue(L, index);
   lua_rawsetp(L, LUA_REGISTRYINDEX, &follow_key);
@@ -163,6 +166,7 @@ static void capture(lua_State *L, mtl_graph *g) {
   mtl_forget_graph(g);
   set_followers(L, n + 1);
   if (mt_graph_begin(g->graph) != MT_OK) mtl_raise(L, "graph");
+  ctx->gpu_debt += POOL_BYTES;
   const surroundings outer = enter_gpu(ctx, g->gpu);
   const bool grad = ctx->grad_enabled;
   g->busy = true;

@@ -38,8 +38,9 @@ struct mt_graph {
   int nheld, room;
   int *slot; /* [2 * room] 0: empty, else the entry's number from 1 */
   /* replays */
-  bool launched, noted; /* noted: the allocator knows of the last one's stream */
-  void *last;           /* the stream of the last one */
+  bool launched; /* or, before, something to wait for on the stream `last` */
+  bool noted;    /* the allocator knows of the last one's stream */
+  void *last;    /* the stream of the last one */
 };
 
 static const mt_device_api *device_api(const mt_graph *g) {
@@ -108,6 +109,9 @@ mt_status mt_graph_begin(mt_graph *g) {
   if (ctx->graph)
     return mt_fail(MT_EUNSUPPORTED, "a graph cannot be captured within another");
   mt_graph_drop(g);
+  g->last = ctx->stream[g->gpu];
+  g->launched = true; /* the memory that it will take may be in use there */
+  mt_gpu_pool_lend(g->gpu, g, g->last);
   if (!g->values) {
     MT_TRY(api_status(g, device_api(g)->open(g->gpu)));
     g->values = mt_gpu_take(g->gpu, g, sizeof *g->values);

@@ -35,8 +35,9 @@ typedef struct block {
 /* What is free for one stream, or one graph. */
 typedef struct pool {
   struct pool *next;
-  void *stream;   /* or the graph */
-  bool closed;    /* a graph's: it stays with the graph */
+  void *stream;        /* or the graph */
+  bool closed;         /* a graph's: it stays with the graph */
+  struct pool *lender; /* of a graph: what is wholly free there may become its own */
   block *resting; /* of a graph that is captured: freed, not to be used again yet */
   size_t resting_bytes;
   block *bin[CLASSES];
@@ -320,6 +321,22 @@ static pool *pool_of(struct gpu *g, void *stream) {
   return q;
 }
 
+/* A segment of the lender's that is wholly free, and not much larger than needed. */
+static block *adopt_segment(struct gpu *g, pool *q, bool small, size_t size) {
+  join_bins(g);
+  for (int k = bucket_of(size); k < BUCKETS; k++)
+    for (block *b = q->lender->bucket[small][k]; b; b = b->next) {
+      if (b->before || b->after || b->size < size ||
+          b->size > 2 * segment_bytes(small, size))
+        continue;
+      unlink_from(bucket_for(b), b);
+      b->pool = q;
+      link_into(bucket_for(b), b);
+      return b;
+    }
+  return NULL;
+}
+
 static void *take_locked(struct gpu *g, int gpu, void *stream, size_t bytes) {
   const bool small = bytes <= SMALL;
   const int class = small ? class_of(bytes) : 0;
@@ -336,6 +353,7 @@ static void *take_locked(struct gpu *g, int gpu, void *stream, size_t bytes) {
       join_bins(g);
       b = best_fit(q, small, size);
     }
+    if (!b && q->lender) b = adopt_segment(g, q, small, size);
     if (!b) b = new_segment(g, gpu, q, small, size);
     if (!b) return NULL;
     unlink_from(bucket_for(b), b);
@@ -422,6 +440,13 @@ void mt_gpu_pool_open(int gpu, void *owner) {
   mt_gpu_lock(gpu);
   pool *q = pool_of(&gpus[gpu], owner);
   if (q) q->closed = true;
+  mt_gpu_unlock(gpu);
+}
+
+void mt_gpu_pool_lend(int gpu, void *owner, void *stream) {
+  mt_gpu_lock(gpu);
+  pool *q = pool_of(&gpus[gpu], owner);
+  if (q) q->lender = pool_of(&gpus[gpu], stream);
   mt_gpu_unlock(gpu);
 }
 

@@ -27,6 +27,9 @@ void mt_gpu_empty_cache(int gpu);
 /* Memory for one graph: segments of the pool `owner` serve none but mt_gpu_take with it,
 ** until it is closed; what is free then, or will be, belongs to stream. */
 void mt_gpu_pool_open(int gpu, void *owner);
+/* From now on the owner's work follows the stream's: it may take segments that are wholly
+** free there, or each graph would have new ones of the driver. */
+void mt_gpu_pool_lend(int gpu, void *owner, void *stream);
 void mt_gpu_pool_close(int gpu, void *owner, void *stream);
 /* Shall this thread give no segment back to the driver, which would wait for the device,
 ** because it is capturing a graph? Meanwhile the pool `owner` gives freed blocks to
