@@ -36,10 +36,26 @@ static mt_tensor *order_by_columns(mt_calc *c, mt_tensor *rows, mt_tensor *group
   return order;
 }
 
+/* Positions of the rows, in order and of groups that count from 1, whose group holds rows
+** that differ; NULL: there are none. */
+static mt_tensor *in_mixed_groups(mt_calc *c, mt_tensor *rows, mt_tensor *group,
+                                  int64_t groups) {
+  mt_tensor *const same_group = mt_c1(c, MT_OP_logical_not, changes(c, group, false));
+  mt_tensor *const at =
+      mt_cpositions(c, mt_c2(c, MT_OP_logical_and, same_group, changes(c, rows, true)));
+  if (!at || at->v.shape[0] == 0) return NULL;
+  const mt_device device = mt_device_of(group);
+  mt_tensor *const mixed =
+      mt_calong(c, MT_OP_index_copy, mt_czeros(c, MT_BOOL, device, 1, &groups), 0,
+                mt_calong(c, MT_OP_index_select, group, 0, at, NULL),
+                mt_cones(c, MT_BOOL, device, 1, at->v.shape));
+  return mt_cpositions(c, mt_calong(c, MT_OP_index_select, mixed, 0, group, NULL));
+}
+
 #define FIRST_COLUMNS 8
 
 /* The order of rows (n, m) by their elements from the first on. Some columns at a time, each
-** time twice as many, and only the rows that are alike so far. */
+** time twice as many, and only the rows that are alike so far but not altogether. */
 static mt_tensor *row_order(mt_calc *c, mt_tensor *rows) {
   const int64_t n = rows->v.shape[0], m = rows->v.shape[1], one = 1;
   int64_t k = m < FIRST_COLUMNS ? m : FIRST_COLUMNS;
@@ -52,13 +68,22 @@ static mt_tensor *row_order(mt_calc *c, mt_tensor *rows) {
         mt_cjoin(c, mt_cpart(c, begin, 0, 1, n - 1),
                  mt_cones(c, MT_BOOL, mt_device_of(rows), 1, &one), 0);
     mt_tensor *const alone = mt_c2(c, MT_OP_logical_and, begin, next);
-    mt_tensor *const at = mt_cpositions(c, mt_c1(c, MT_OP_logical_not, alone));
+    mt_tensor *at = mt_cpositions(c, mt_c1(c, MT_OP_logical_not, alone));
     if (!at || at->v.shape[0] == 0) break;
     const mt_attr first = mt_attr_i(0);
     const int64_t w = m - k < k ? m - k : k;
-    mt_tensor *const group = mt_calong(
+    mt_tensor *group = mt_calong(
         c, MT_OP_index_select, mt_c1a(c, MT_OP_cumsum, begin, 1, &first), 0, at, NULL);
-    mt_tensor *const row = mt_calong(c, MT_OP_index_select, order, 0, at, NULL);
+    mt_tensor *row = mt_calong(c, MT_OP_index_select, order, 0, at, NULL);
+    if (k > FIRST_COLUMNS) { /* before that, more columns cost less than the look */
+      mt_tensor *const rest = mt_calong(c, MT_OP_index_select,
+                                        mt_cpart(c, rows, 1, k, m - k), 0, row, NULL);
+      mt_tensor *const mixed = in_mixed_groups(c, rest, group, n);
+      if (!mixed) break;
+      at = mt_calong(c, MT_OP_index_select, at, 0, mixed, NULL);
+      group = mt_calong(c, MT_OP_index_select, group, 0, mixed, NULL);
+      row = mt_calong(c, MT_OP_index_select, row, 0, mixed, NULL);
+    }
     part = mt_calong(c, MT_OP_index_select, mt_cpart(c, rows, 1, k, w), 0, row, NULL);
     mt_tensor *const by = order_by_columns(c, part, group);
     part = mt_calong(c, MT_OP_index_select, part, 0, by, NULL);
