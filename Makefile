@@ -80,7 +80,7 @@ HEADERS   = runtime/mytensor.h $(wildcard $(addprefix $(LUA_INCDIR)/,lua.h luaco
 
 ROWS_OBJ := $(foreach isa,v1 v3 v4,$(ROWS_SRC:%.c=$(O)/%.$(isa).o))
 LIB_OBJ  := $(ROWS_OBJ) $(KERN_SRC:%.c=$(O)/%.o) $(LIB_SRC:%.c=$(O)/%.o) \
-            $(O)/embedded.o $(O)/words_text.o
+            $(O)/embedded.o $(O)/formula_text.o
 HOST_OBJ := $(HOST_SRC:%.c=$(O)/%.o)
 CUDA_OBJ := $(CUDA_SRC:%.cu=$(NVO)/%.cu.o)
 PLUGIN   := $(if $(and $(CUDA_SRC),$(NVCC)),$(B)/mytensor_cuda.so)
@@ -149,16 +149,16 @@ $(B)/gen/embedded.c: $(LUA_SRC) $(HEADERS) $(B)/gen/modules
 	echo '{NULL, NULL, 0}};'; } > $@
 
 # The words of the formulas, for kernels that are compiled at run time.
-$(B)/gen/words_text.c: kernels/words.h kernels/special.h
+$(B)/gen/formula_text.c: kernels/words.h kernels/special.h kernels/cuda/formulas.cuh
 	$(call say,EMBED,$@)
 	@mkdir -p $(@D); { \
-	echo '/* words_text.c -- the text of words.h and special.h in kernels. Generated. */'; \
-	echo '#include "runtime/core/fuse_source.h"'; for f in words special; do \
-	  echo "const char mt_$${f}_text[] = {"; \
-	  od -An -v -tu1 kernels/$$f.h | sed 's/  */,/g; s/^,//; s/$$/,/'; \
+	echo '/* formula_text.c -- the text of these headers. Generated. */'; \
+	echo '#include "runtime/core/fuse_source.h"'; for f in $^; do n=$${f##*/}; \
+	  echo "const char mt_$${n%.*}_text[] = {"; \
+	  od -An -v -tu1 $$f | sed 's/  */,/g; s/^,//; s/$$/,/'; \
 	  echo '0};'; done; } > $@
 
-$(O)/embedded.o $(O)/words_text.o: $(O)/%.o: $(B)/gen/%.c $(B)/gen/flags
+$(O)/embedded.o $(O)/formula_text.o: $(O)/%.o: $(B)/gen/%.c $(B)/gen/flags
 	@mkdir -p $(@D)
 	$(Q)$(COMPILE) -c -o $@ $<
 
@@ -314,7 +314,8 @@ test-tsan: ## states that train in threads, and kernels, under ThreadSanitizer
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 6 1
 	TSAN_OPTIONS=halt_on_error=1 build/tsan/threads 3 2
 	OMP_NUM_THREADS=4 TSAN_OPTIONS=halt_on_error=1 build/tsan/mtlua spec/run.lua \
-	  programs memory spec/lua/layers_spec.lua spec/ops/reduce_spec.lua ops/conv ops/half
+	  programs memory spec/lua/layers_spec.lua spec/ops/reduce_spec.lua ops/conv ops/half \
+	  fuse fuse_shapes fuse_rows
 
 test-cuda: ## the specs on the GPU; a machine without one fails
 	@$(if $(CUDA_SRC),:,echo "test-cuda: this tree has no CUDA kernels yet"; exit 1)

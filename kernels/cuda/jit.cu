@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -11,7 +12,6 @@
 #include <memory>
 #include <mutex>
 #include <new>
-#include <string>
 #include <vector>
 #include "kernels/cuda/cuda.cuh"
 #include "kernels/cuda/device.cuh"
@@ -53,7 +53,7 @@ struct {
   int (*nvrtcGetProgramLog)(void *program, char *log);
   const char *(*nvrtcGetErrorString)(int result);
 } rtc;
-constexpr int rtc_memory = 1, rtc_compilation = 6; // of nvrtcResult
+constexpr int rtc_memory = 1, rtc_option = 5, rtc_compilation = 6; // of nvrtcResult
 
 std::string library_error;
 
@@ -280,6 +280,11 @@ mt_status compile_source(const std::string &name, const std::string &source,
                                       nheaders, headers, header_names);
   if (result) return rtc_fail(result, name);
   result = rtc.nvrtcCompileProgram(program.p, int(words.size()), words.data());
+  const auto minimal = std::find(all.begin(), all.end(), "--minimal");
+  if (result == rtc_option && minimal != all.end()) { // an older compiler
+    words.erase(words.begin() + (minimal - all.begin()));
+    result = rtc.nvrtcCompileProgram(program.p, int(words.size()), words.data());
+  }
   size_t bytes = 0;
   if (!rtc.nvrtcGetProgramLogSize(program.p, &bytes) && bytes > 1) {
     log->resize(bytes);

@@ -25,6 +25,9 @@ bool jit_cache_read(const std::string &key, std::string *code);
 // Keep it. What is in the way is told once in a process, in *problem.
 void jit_cache_write(const std::string &key, const std::string &code,
                      std::string *problem);
+// Remove files of this folder, the least recently used first, where all of them have more
+// bytes than limit: until three quarters of it are left. Others may use them meanwhile.
+void jit_cache_trim(const std::string &in, uint64_t limit);
 // Add to a key the files that a source includes from folders of its own. False: a macro
 // names one, so that nobody knows which.
 bool jit_included(const std::string &source, const char *const *options, int noptions,

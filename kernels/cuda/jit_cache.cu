@@ -1,15 +1,20 @@
 // kernels/cuda/jit_cache.cu -- compiled code on disk, one file for each key. A file is
-// written beside its place and renamed, so that others see all of it or nothing.
+// written beside its place and renamed, so that others see all of it or nothing. Those that
+// were not used for the longest time are removed where all of them take too much.
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
+#include <dirent.h>
 #include <fcntl.h>
-#include <set>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <algorithm>
 #include <atomic>
+#include <ctime>
+#include <set>
+#include <vector>
 #include "kernels/cuda/jit.cuh"
 
 namespace {
@@ -105,7 +110,80 @@ int write_file(const std::string &path, const std::string &key,
   return error;
 }
 
+// ---- the bound ----------------------------------------------------------------------
+
+constexpr time_t hour = 3600;
+
+// Bytes that all files may have.
+uint64_t limit_of_all() {
+  const char *named = getenv("MYTENSOR_CACHE_LIMIT");
+  const uint64_t bytes = named ? strtoull(named, nullptr, 10) : 0;
+  return bytes ? bytes : UINT64_C(256) << 20;
+}
+
+// The modification time tells when a file was last used, an hour more or less.
+void note_use(const std::string &path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0 && info.st_mtime < time(nullptr) - hour)
+    utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+}
+
+struct cached {
+  std::string name;
+  time_t used;
+  uint64_t bytes;
+};
+
+// Is it the name of a file that is written here: 32 digits and ".cubin"? partial: with more
+// behind that, not renamed yet.
+bool is_ours(const std::string &name, bool *partial) {
+  constexpr size_t digits = 32, length = digits + 6;
+  if (name.find_first_not_of("0123456789abcdef") != digits) return false;
+  *partial = name.size() > length;
+  return name.compare(digits, 6, ".cubin") == 0 &&
+         (!*partial ||
+          name.find_first_not_of("0123456789.", length) == std::string::npos);
+}
+
+// The files, and what others began long ago and left.
+std::vector<cached> list_files(DIR *d) {
+  std::vector<cached> files;
+  while (const dirent *entry = readdir(d)) {
+    struct stat info;
+    bool partial;
+    if (!is_ours(entry->d_name, &partial) ||
+        fstatat(dirfd(d), entry->d_name, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        !S_ISREG(info.st_mode))
+      continue;
+    if (!partial)
+      files.push_back({entry->d_name, info.st_mtime, uint64_t(info.st_size)});
+    else if (info.st_mtime < time(nullptr) - hour)
+      unlinkat(dirfd(d), entry->d_name, 0);
+  }
+  return files;
+}
+
 } // namespace
+
+void jit_cache_trim(const std::string &in, uint64_t limit) {
+  DIR *const d = opendir(in.c_str());
+  if (!d) return;
+  std::vector<cached> files = list_files(d);
+  uint64_t all = 0;
+  for (const cached &f : files) all += f.bytes;
+  if (all > limit) {
+    std::sort(files.begin(), files.end(), [](const cached &a, const cached &b) {
+      return a.used != b.used ? a.used < b.used : a.name < b.name;
+    });
+    files.pop_back(); // the newest
+    for (const cached &f : files) {
+      if (all <= limit / 4 * 3) break;
+      unlinkat(dirfd(d), f.name.c_str(), 0); // whoever reads it has it open
+      all -= f.bytes;
+    }
+  }
+  closedir(d);
+}
 
 bool jit_cache_read(const std::string &key, std::string *code) {
   const std::string in = folder();
@@ -119,7 +197,9 @@ bool jit_cache_read(const std::string &key, std::string *code) {
       file.compare(sizeof h, key.size(), key))
     return false;
   code->assign(file, sizeof h + key.size(), std::string::npos);
-  return h.check == check_of(key, *code);
+  if (h.check != check_of(key, *code)) return false;
+  note_use(path_of(in, key));
+  return true;
 }
 
 void jit_cache_write(const std::string &key, const std::string &code,
@@ -128,6 +208,9 @@ void jit_cache_write(const std::string &key, const std::string &code,
   const std::string in = folder();
   if (in.empty()) return;
   const int error = make_folder(in) ? write_file(path_of(in, key), key, code) : errno;
+  // whoever writes looks about once for each sixteenth of the bound
+  const uint64_t limit = limit_of_all(), bytes = key.size() + code.size();
+  if (!error && hash(key, seed) % (limit / 16 + 1) < bytes) jit_cache_trim(in, limit);
   if (error && !told.exchange(true))
     *problem = "compiled kernels are not kept: " + in + ": " + strerror(error) +
                " (MYTENSOR_CACHE names another folder, or is off)\n";

@@ -1,9 +1,11 @@
 /* runtime/core/fuse_gpu.c -- fused operators on GPUs: picks a kernel for how the arguments
 ** lie, compiles it once, launches it. */
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "kernels/toolchain.h"
+#include "runtime/core/context.h"
 #include "runtime/core/fuse_source.h"
 
 /* A kernel of one program, on one device. */
@@ -217,27 +219,137 @@ static int64_t piece_bytes(const plan *p) {
   return p->v.width * (int64_t)widest;
 }
 
-/* So many threads that each holds some 64 bytes of an input: the rate of a copy for rows
-** of 64 to 8,192 floats. Longer rows are held by 1,024 threads, and the longest are read
-** anew for each reduction, mostly from a cache. */
-static void choose_lanes(plan *p) {
-  const int64_t pieces = p->loops->size[0] / p->v.width, bytes = piece_bytes(p);
-  const int64_t most = bytes < 64 ? 64 / bytes : 1;
-  int64_t lanes = 8;
-  while (lanes < 1024 && pieces > lanes * most) lanes *= 2;
-  int64_t items = (pieces + lanes - 1) / lanes;
-  if (items > most) {
-    const int64_t held = mt_fuse_count_reread(p->f) * items * bytes;
-    if (held == 0 || held > 128) items = 0, lanes = 512;
-  } else if (items == 0) {
-    items = 1;
-  }
-  p->v.lanes = (uint16_t)lanes;
-  p->v.items = (uint8_t)items;
-  p->v.blocks = lanes <= 32 ? (uint16_t)(128 / lanes) : 1;
+/* Rows that a thread works on at once, of which it holds so many pieces: as many as give
+** that many pieces under way, and need few enough registers. */
+static uint8_t rows_at_once(const plan *p, int64_t items, int64_t most) {
+  const int64_t held = items * piece_bytes(p) * (p->nin > 0 ? p->nin : 1);
+  int64_t rows = most / items < 8 ? most / items : 8;
+  if (rows > 256 / held) rows = 256 / held;
+  return (uint8_t)(rows > 1 ? rows : 1);
 }
 
-static mt_status plan_rows(plan *p) {
+/* Up to a warp's lanes: few of them idle, and loads of neighbours beside each other. Where
+** a row is short, a thread works on several. */
+static void choose_short(plan *p, int64_t pieces, int64_t most) {
+  mt_fuse_variant *const v = &p->v;
+  int64_t lanes = 1;
+  while (lanes < pieces) lanes *= 2;
+  if (lanes > 32) lanes = 32;
+  int64_t best = lanes;
+  double share = 0;
+  for (; lanes > 0 && (pieces + lanes - 1) / lanes <= most; lanes /= 2) {
+    const int64_t held = (pieces + lanes - 1) / lanes * lanes;
+    if ((double)pieces / (double)held > share + 0.1)
+      share = (double)pieces / (double)held, best = lanes;
+  }
+  v->lanes = (uint16_t)best;
+  v->items = (uint8_t)((pieces + best - 1) / best);
+  v->rows = rows_at_once(p, v->items, most);
+  v->blocks = (uint16_t)(128 / best);
+}
+
+/* Asking the driver takes a millisecond. */
+static mt_status describe(const plan *p, const mt_device_api *api,
+                          mt_device_info *info) {
+  static mt_device_info known[MT_MAX_GPUS];
+  static bool is_known[MT_MAX_GPUS];
+  static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+  const int device = p->call->device;
+  mt_status status = MT_OK;
+  pthread_mutex_lock(&lock);
+  if (!is_known[device]) status = api->describe(device, &known[device]);
+  is_known[device] = status == MT_OK;
+  *info = known[device];
+  pthread_mutex_unlock(&lock);
+  return status == MT_OK ? MT_OK
+                         : mt_fail(status, "%s: %s", p->name, api->error_text());
+}
+
+/* Blocks and clusters. What is read once, or is too long to be held, is read in a loop. */
+static mt_status choose_long(plan *p, int64_t pieces, int64_t most, int64_t bytes,
+                             int64_t rows, const mt_device_api *api) {
+  mt_fuse_variant *const v = &p->v;
+  const int reread = mt_fuse_count_reread(p->f);
+  mt_device_info gpu = {.major = 0};
+  if (pieces > 512 * most) MT_TRY(describe(p, api, &gpu));
+  const int64_t clusters = gpu.major >= 9 ? 8 : 1;
+  int64_t lanes = 64, cluster = 1;
+  while (lanes < 512 && pieces > lanes * most) lanes *= 2;
+  while (reread > 0 && cluster < clusters && pieces > lanes * cluster * most)
+    cluster *= 2;
+  if (reread * bytes * pieces > lanes * cluster * 128) lanes = 1024;
+  int64_t items = (pieces + lanes * cluster - 1) / (lanes * cluster);
+  if (items > most && (reread == 0 || reread * bytes * items > 128)) {
+    items = 0, lanes = 512;
+    while (cluster < clusters && rows * cluster < 2 * gpu.multiprocessors) cluster *= 2;
+  }
+  v->lanes = (uint16_t)lanes;
+  v->items = (uint8_t)items;
+  v->cluster = (uint8_t)cluster;
+  return MT_OK;
+}
+
+/* Do all rows of an argument lie one behind the other, from an address that pieces of 16
+** bytes may begin at? */
+static bool is_packed(const plan *p, const mt_view *v, const int64_t *stride) {
+  return stride[0] == 1 && stride[1] == p->loops->size[0] &&
+         (uintptr_t)v->data % 16 == 0;
+}
+
+/* Let short rows that lie in no pieces of 16 bytes pass through shared memory, where what
+** is read of them lies so, or is the same for all rows. */
+static bool choose_stages(plan *p, int64_t most) {
+  const mt_fuse_loops *const l = p->loops;
+  mt_fuse_variant *const v = &p->v;
+  size_t bytes = 0; /* of an element of each */
+  if (l->ndim != 2) return false;
+  for (int k = 0; k < p->nout; k++) {
+    const mt_view *const out = p->call->out[k];
+    if (p->f->program.output_space[k] != MT_FUSE_FULL) continue;
+    if (!is_packed(p, out, l->stride[k])) return false;
+    bytes += mt_dtype_size(out->dtype);
+  }
+  for (int k = 0; k < p->nin; k++) {
+    const int i = p->input[k];
+    const int64_t *const stride = l->stride[p->nout + i];
+    if (v->mode[i] == MT_FUSE_APART) return false;
+    if (v->mode[i] != MT_FUSE_BESIDE || stride[1] == 0) continue;
+    if (!is_packed(p, in_view(p, k), stride)) return false;
+    bytes += mt_dtype_size(in_view(p, k)->dtype);
+  }
+  if (bytes == 0 || bytes * 128 * (size_t)most * v->width > 40960) return false;
+  for (int k = 0; k < p->nin; k++) {
+    const int i = p->input[k];
+    if (v->mode[i] == MT_FUSE_BESIDE && l->stride[p->nout + i][1] != 0)
+      v->mode[i] = MT_FUSE_STAGED;
+  }
+  const int64_t pieces = l->size[0] / v->width;
+  int64_t lanes = 1;
+  while (pieces > lanes * most) lanes *= 2;
+  v->staged = true;
+  v->lanes = (uint16_t)lanes;
+  v->items = (uint8_t)((pieces + lanes - 1) / lanes);
+  v->rows = rows_at_once(p, v->items, most);
+  v->blocks = (uint16_t)(128 / lanes);
+  return true;
+}
+
+/* Some 64 bytes of an input for each thread give the rate of a copy. */
+static mt_status choose_lanes(plan *p, int64_t rows, const mt_device_api *api) {
+  mt_fuse_variant *const v = &p->v;
+  const int64_t pieces = p->loops->size[0] / v->width, bytes = piece_bytes(p);
+  const int64_t most = bytes < 64 ? 64 / bytes : 1;
+  v->blocks = v->rows = v->cluster = 1;
+  const bool short_pieces = pieces > 0 && bytes < 16 && pieces <= 8 * most;
+  if (pieces > 32 * most)
+    MT_TRY(choose_long(p, pieces, most, bytes, rows, api));
+  else if (!short_pieces || !choose_stages(p, most))
+    choose_short(p, pieces > 0 ? pieces : 1, most);
+  v->exact = pieces == (int64_t)v->lanes * v->cluster * v->items;
+  return MT_OK;
+}
+
+static mt_status plan_rows(plan *p, const mt_device_api *api) {
   const mt_fuse_loops *const l = p->loops;
   int64_t rows = 1;
   for (int d = 1; d < l->ndim; d++) rows *= l->size[d];
@@ -247,15 +359,17 @@ static mt_status plan_rows(plan *p) {
   }
   p->v.layout = MT_FUSE_ROWS;
   p->v.ndim = (uint8_t)(l->ndim - 1);
+  p->v.wide = rows > UINT32_MAX;
   p->v.width = (uint8_t)piece_width(p, true);
-  choose_lanes(p);
+  MT_TRY(choose_lanes(p, rows, api));
   put_addresses(p);
   put(p, l->size[0]);
   put(p, rows);
   put_strides(p, 1);
-  const int64_t blocks = (rows + p->v.blocks - 1) / p->v.blocks;
+  const int64_t own = (int64_t)p->v.blocks * p->v.rows, cluster = p->v.cluster;
+  const int64_t groups = (rows + own - 1) / own, most = INT32_MAX / cluster;
   p->launch =
-      (mt_launch){.grid = {blocks < INT32_MAX ? (uint32_t)blocks : INT32_MAX, 1, 1},
+      (mt_launch){.grid = {(uint32_t)((groups < most ? groups : most) * cluster), 1, 1},
                   .block = {p->v.lanes, p->v.blocks, 1}};
   return MT_OK;
 }
@@ -268,9 +382,10 @@ static mt_status compile(const plan *p, const mt_toolchain *tc,
   if (!source) return mt_fail(MT_EMEMORY, "%s: out of memory", p->name);
   mt_program *program = NULL;
   char *log = NULL;
-  const char *const options[] = {"-w"}; /* words that no formula has */
+  /* words that no formula has; without textures and the like, a tenth less time */
+  const char *const options[] = {"-w", "--minimal"};
   mt_status status =
-      tc->compile(p->call->device, "fuse.cu", source, options, 1, &program, &log);
+      tc->compile(p->call->device, "fuse.cu", source, options, 2, &program, &log);
   if (status == MT_OK) status = tc->function(program, MT_FUSE_KERNEL, function);
   if (status != MT_OK) {
     status = mt_fail(status, "%s: %s%s%.300s", p->name, backend->device->error_text(),
@@ -306,11 +421,11 @@ static mt_status find_kernel(const plan *p, const mt_toolchain *tc,
 
 /* ---- launching ---- */
 
-static mt_status plan_call(plan *p, mt_dtype compute) {
+static mt_status plan_call(plan *p, mt_dtype compute, const mt_device_api *api) {
   p->nout = p->call->nout;
   p->v.compute = (uint8_t)compute;
   find_modes(p);
-  if (p->f->program.reduces) return plan_rows(p);
+  if (p->f->program.reduces) return plan_rows(p, api);
   if (is_in_pieces(p))
     plan_pieces(p);
   else
@@ -325,7 +440,7 @@ static mt_status launch(plan *p, mt_dtype compute) {
   const mt_toolchain *const tc = backend->table ? backend->table("toolchain") : NULL;
   if (!tc) return mt_fail(MT_EUNSUPPORTED, "%s: no compiler for GPUs", p->name);
   mt_function *function = NULL;
-  MT_TRY(plan_call(p, compute));
+  MT_TRY(plan_call(p, compute, backend->device));
   MT_TRY(find_kernel(p, tc, backend, &function));
   void *params[] = {p->word};
   const mt_status status =
@@ -357,7 +472,7 @@ mt_status mt_fuse_source(mt_fuse *f, char **text) {
   v.layout = f->reduces ? MT_FUSE_ROWS : MT_FUSE_PIECES;
   v.width = 4;
   v.ndim = f->reduces;
-  v.lanes = 256, v.blocks = 1, v.items = 1;
+  v.lanes = 256, v.blocks = v.items = v.rows = v.cluster = 1;
   for (int i = 0; i < f->nin; i++)
     v.mode[i] = fused->in[i].used ? MT_FUSE_BESIDE : MT_FUSE_UNUSED;
   for (int k = 0; k < fused->program.nout; k++)

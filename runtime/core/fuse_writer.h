@@ -35,6 +35,8 @@ void mt_fuse_say_node(const mt_fuse_writer *w, int i, const char *indent);
 /* An element of input k, stored at the expression `what`, as a T. */
 void mt_fuse_say_load(const mt_fuse_writer *w, int k, const char *what);
 
+/* Reductions among the lanes of a row (fuse_folds.c). */
+extern const char mt_fuse_folds[];
 /* The kernel of ROWS (fuse_source_rows.c). */
 void mt_fuse_say_rows(const mt_fuse_writer *w);
 

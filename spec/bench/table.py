@@ -133,8 +133,11 @@ def cuda_rows():
     rows += [memory("fuse_chain", 2)._replace(faster=4),
              memory("fuse_chain_compiled", 2), row("fuse_chain_fwdbwd", 1, "us"),
              memory("fuse_norm", 2), row("fuse_chain_small", 1, "us"),
-             row("fuse_first", 1, "us", at_most=100e-3),
+             row("fuse_second", 1, "us", at_most=100e-3),
+             row("fuse_disk", 1, "us", at_most=1e-3),
              row("fuse_again", 1, "us", at_most=1e-3)]
+    rows += [row("fuse_first" + kind, 1, "us", at_most=100e-3)
+             for kind in ("", "_f16", "_bf16", "_norm")]
     logits = 8192 * 50304 * 4 / (1 << 30)
     rows += [memory("xent", logits), memory("xent_fwdbwd", 3 * logits)]
     for n in (1024, 4096, 8192):

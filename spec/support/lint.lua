@@ -32,7 +32,8 @@ local LAYERS = {
   ["examples/"] = { "runtime/mytensor.h", "mytensor.h", "examples/" },
   ["spec/"] = { "runtime/mytensor.h", "mytensor.h", "spec/" },
   ["spec/fuzzers/"] = { "runtime/core/formula.h", "spec/fuzzers/" },
-  ["spec/units/"] = { "kernels/*.h", "runtime/core/", "spec/units/" },
+  ["spec/units/"] = { "kernels/*.h", "kernels/cuda/jit.cuh", "runtime/core/",
+    "spec/units/" },
 }
 
 local LUA_USERS = { "runtime/bind/", "runtime/", "examples/", "spec/", "spec/fuzzers/" }
