@@ -241,6 +241,7 @@ porting.sections = {
     { "torch.scatter_reduce", "", "", "x:scatter_reduce(1, at, b, 'amax')" },
     { "torch.index_add", "t:indexAdd", "add.at",
       "x:index_add(1, i, b:narrow(1, 1, 2))" },
+    { "torch.index_put", "", "", "x:index_put({i}, b:narrow(1, 1, 2))" },
     { "torch.index_copy", "t:indexCopy", "", "x:index_copy(1, i, b:narrow(1, 1, 2))" },
     { "torch.index_fill", "t:indexFill", "", "x:index_fill(1, i, 0)" },
     { "t.put_", "", "put", "x:put_(i, v:narrow(1, 1, 2))" },
