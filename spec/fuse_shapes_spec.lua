@@ -7,6 +7,36 @@ for _, device in ipairs { "cpu", "cuda" } do
   local on_device = support.on(device, _ENV)
   local function double(shape) return support.double(device, shape) end
 
+  describe("sums of squares", function()
+    on_device("are right, whoever else needs the squares", function()
+      local cases = {
+        { "sum(square(x), -1, true)", function(x) return (x * x):sum(-1, true) end },
+        { "x * sum(square(x), -1, true)",
+          function(x) return x * (x * x):sum(-1, true) end },
+        { "square(x) - mean(square(x), -1, true)",
+          function(x) return x * x - (x * x):mean(-1, true) end },
+        { "sum(square(x), -1, true) * amax(square(x - 1), -1, true)",
+          function(x)
+            return (x * x):sum(-1, true) * (x - 1):square():amax(-1, true)
+          end },
+        { "var(x, -1, 0, true) + square(mean(x, -1, true))",
+          function(x) return x:var(-1, 0, true) + x:mean(-1, true):square() end },
+      }
+      for _, case in ipairs(cases) do
+        local f = mt.fuse("x", case[1])
+        -- short rows, one unit, a block, and rows that are cut
+        for _, shape in ipairs { { 9, 5 }, { 3, 16 }, { 4, 1027 }, { 2, 1 << 18 } } do
+          local x = double(shape)
+          local want = case[2](x)
+          assert.is_true(f(x):allclose(want, 1e-11), case[1])
+          local y = f(x:float())
+          assert.is_true(y:allclose(case[2](x:float():double()):float(), 1e-4, 1e-5),
+            case[1] .. " in float32")
+        end
+      end
+    end)
+  end)
+
   describe("results of reductions and columns", function()
     local formula = "a:sum(-1, true) * c"
     local fused = mt.fuse("a, c", formula)

@@ -180,12 +180,9 @@ static void row(mt_fuse_worker *w, const mt_step *s, int64_t n, char *home) {
 }
 
 static void fold(mt_fuse_worker *w, const mt_step *s, int64_t n) {
-  const mt_fold_kind kind = s->op == MT_FUSE_SUM    ? MT_FOLD_SUM
-                            : s->op == MT_FUSE_AMAX ? MT_FOLD_MAX
-                                                    : MT_FOLD_MIN;
   const mt_fuse_job *j = w->j;
   const mt_fold_row take =
-      (*MT_ISA_PICK(mt_folds))[j->code->compute == MT_F64][kind].row;
+      (*MT_ISA_PICK(mt_folds))[j->code->compute == MT_F64][s->op].row;
   mt_cell *cell = w->cell + s->index * j->batch;
   for (int64_t r = 0; r < w->rows; r++) {
     mt_cell state[2] = {cell[r]};

@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/fuse.h"
+#include "kernels/cpu/reduce.h"
 
 /* What the elements of a value are. */
 enum { NUMBERS, CONDITIONS, FORMS };
@@ -15,6 +16,7 @@ typedef struct maker {
   int *slot[FORMS]; /* of each node; -1: none yet */
   int *reg[FORMS];  /* of each node in this list; -1: none yet */
   int *fold;        /* of each reduction */
+  int *uses;        /* of each node */
 } maker;
 
 static const mt_fuse_node *node_of(const maker *m, int i) {
@@ -189,7 +191,6 @@ static void make_slot(maker *m, int i) {
                             : v->kind == MT_FUSE_LENGTH ? MT_SLOT_LENGTH
                                                         : MT_SLOT_FOLDED);
   s->index = v->kind == MT_FUSE_INPUT ? v->index : m->fold[i];
-  s->op = v->kind;
   s->width = (uint8_t)m->code->width;
   m->slot[NUMBERS][i] = s->to = new_slot(m);
 }
@@ -206,11 +207,32 @@ static void make_register(maker *m, int i) {
   m->reg[NUMBERS][i] = s->to = m->nregisters++;
 }
 
+/* A square that only a sum needs is made by the fold, in its wider type. */
+static bool is_folded(const maker *m, int i) {
+  const mt_fuse_program *const p = m->code->program;
+  const mt_fuse_node *const v = node_of(m, i);
+  if (v->kind != MT_FUSE_OP || v->op != MT_OP_square || v->space != MT_FUSE_FULL)
+    return false;
+  if (!p->reduces || m->uses[i] != 1) return false;
+  for (int k = i + 1; k < p->nnodes; k++)
+    if (p->node[k].kind == MT_FUSE_SUM && p->node[k].arg[0] == i) return true;
+  return false;
+}
+
+/* What reduction i reads. */
+static int folded_node(const maker *m, int i) {
+  const int arg = node_of(m, i)->arg[0];
+  return is_folded(m, arg) ? node_of(m, arg)->arg[0] : arg;
+}
+
 static void take_up(maker *m, int i) {
   const mt_fuse_node *const v = node_of(m, i);
-  const int from = register_of(m, v->arg[0], NUMBERS);
+  const int from = register_of(m, folded_node(m, i), NUMBERS);
   mt_step *const s = add(m, MT_STEP_FOLD);
-  s->op = v->kind;
+  s->op = v->kind == MT_FUSE_AMAX          ? MT_FOLD_MAX
+          : v->kind == MT_FUSE_AMIN        ? MT_FOLD_MIN
+          : folded_node(m, i) == v->arg[0] ? MT_FOLD_SUM
+                                           : MT_FOLD_SQUARE;
   s->index = m->fold[i];
   s->arg[0] = from;
 }
@@ -301,7 +323,7 @@ static void make_whole(maker *m) {
     if (node_of(m, i)->kind >= MT_FUSE_SUM) take_up(m, i);
     if (is_slot(m, i))
       make_slot(m, i);
-    else
+    else if (!is_folded(m, i))
       make_register(m, i);
     for (int k = 0; k < p->nout; k++) {
       if (p->output[k] == i) store(m, k);
@@ -318,7 +340,7 @@ static void mark_level(const maker *m, int level, bool *need) {
     need[p->output[k]] = p->output_space[k] == MT_FUSE_FULL;
   for (int i = p->nnodes - 1; i >= 0; i--) {
     const mt_fuse_node *const v = node_of(m, i);
-    if (v->kind >= MT_FUSE_SUM && v->level == level + 1) need[v->arg[0]] = true;
+    if (v->kind >= MT_FUSE_SUM && v->level == level + 1) need[folded_node(m, i)] = true;
     if (!need[i] || is_slot(m, i)) continue;
     for (int a = 0; a < v->nargs; a++) need[v->arg[a]] = true;
   }
@@ -378,6 +400,14 @@ static void place_numbers(mt_fuse_code *c) {
 
 /* ---- whole programs ---- */
 
+static void count_uses(maker *m) {
+  const mt_fuse_program *const p = m->code->program;
+  for (int i = 0; i < p->nnodes; i++) m->uses[i] = 0;
+  for (int i = 0; i < p->nnodes; i++)
+    for (int a = 0; a < p->node[i].nargs; a++) m->uses[p->node[i].arg[a]]++;
+  for (int k = 0; k < p->nout; k++) m->uses[p->output[k]]++;
+}
+
 void mt_cpu_fuse_release(mt_fuse_code *c) {
   if (!c) return;
   for (int level = 0; level < c->levels; level++) {
@@ -396,7 +426,7 @@ mt_fuse_code *mt_cpu_fuse_prepare(const mt_fuse_program *program, mt_dtype dtype
   mt_fuse_code *const c = calloc(1, sizeof *c);
   if (!c) return NULL;
   const size_t n = (size_t)program->nnodes + 1;
-  int *const room = malloc(5 * n * sizeof *room);
+  int *const room = malloc(6 * n * sizeof *room);
   c->program = program;
   c->compute = dtype;
   c->width = (int)mt_cpu_size(dtype);
@@ -407,7 +437,8 @@ mt_fuse_code *mt_cpu_fuse_prepare(const mt_fuse_program *program, mt_dtype dtype
     for (size_t i = 0; i < 5 * n; i++) room[i] = -1;
     m.slot[0] = room, m.slot[1] = room + n;
     m.reg[0] = room + 2 * n, m.reg[1] = room + 3 * n;
-    m.fold = room + 4 * n;
+    m.fold = room + 4 * n, m.uses = room + 5 * n;
+    count_uses(&m);
     for (int i = 0; i < program->nnodes; i++) {
       if (program->node[i].kind >= MT_FUSE_SUM) m.fold[i] = c->nfolds++;
     }

@@ -24,7 +24,7 @@ typedef struct mt_step {
   uint8_t kind, nargs;
   uint8_t width; /* bytes of an element of the result */
   int8_t direct; /* ROW: the output that it may write to at once; -1: none */
-  int op;        /* of ops.def; the kind of a fold */
+  int op;        /* of a fold: its kind, as reduce.h has them */
   int to, arg[3], index;
   mt_row row;
   mt_attr attr[2];
