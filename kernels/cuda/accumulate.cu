@@ -14,11 +14,35 @@ mt_dtype accumulator(mt_dtype d) {
 
 constexpr int few_targets = 4096; // of 8 bytes at most: 32 KB
 
-template <class T> __device__ inline void atomic_sum(T *to, T x) { atomicAdd(to, x); }
-__device__ inline void atomic_sum(int64_t *to, int64_t x) {
-  atomicAdd(reinterpret_cast<unsigned long long *>(to),
-            static_cast<unsigned long long>(x));
-}
+// Sums in memory: said to return nothing, or the old values come back all the same.
+struct to_memory {
+  static __device__ void add(float *to, float x) {
+    asm volatile("red.relaxed.gpu.global.add.f32 [%0], %1;" ::"l"(place(to)), "f"(x)
+                 : "memory");
+  }
+  static __device__ void add(double *to, double x) {
+    asm volatile("red.relaxed.gpu.global.add.f64 [%0], %1;" ::"l"(place(to)), "d"(x)
+                 : "memory");
+  }
+  static __device__ void add(int32_t *to, int32_t x) {
+    asm volatile("red.relaxed.gpu.global.add.u32 [%0], %1;" ::"l"(place(to)), "r"(x)
+                 : "memory");
+  }
+  static __device__ void add(int64_t *to, int64_t x) {
+    asm volatile("red.relaxed.gpu.global.add.u64 [%0], %1;" ::"l"(place(to)), "l"(x)
+                 : "memory");
+  }
+  static __device__ size_t place(void *to) { return __cvta_generic_to_global(to); }
+};
+
+// Sums in shared memory.
+struct to_shared {
+  template <class T> static __device__ void add(T *to, T x) { atomicAdd(to, x); }
+  static __device__ void add(int64_t *to, int64_t x) {
+    atomicAdd(reinterpret_cast<unsigned long long *>(to),
+              static_cast<unsigned long long>(x));
+  }
+};
 
 template <class T> __device__ inline T lane_sum(T x) {
 #pragma unroll
@@ -27,7 +51,7 @@ template <class T> __device__ inline T lane_sum(T x) {
 }
 
 // y += src. A warp whose elements all go to one place adds them up first.
-template <bool Line, class T, class S>
+template <class Sums, bool Line, class T, class S>
 __device__ inline void sum_at(T *y, const S *src, const walk &w) {
   for (int64_t b = blockIdx.x; b * walk_block < w.s.numel; b += gridDim.x) {
     int64_t to[batch];
@@ -38,9 +62,9 @@ __device__ inline void sum_at(T *y, const S *src, const walk &w) {
       const T x = load_as<T>(v[j]);
       if (__all_sync(~0u, to[j] == __shfl_sync(~0u, to[j], 0))) {
         const T sum = lane_sum(x);
-        if (to[j] >= 0 && threadIdx.x % 32 == 0) atomic_sum(y + to[j], sum);
+        if (to[j] >= 0 && threadIdx.x % 32 == 0) Sums::add(y + to[j], sum);
       } else if (to[j] >= 0)
-        atomic_sum(y + to[j], x);
+        Sums::add(y + to[j], x);
     }
   }
 }
@@ -48,7 +72,7 @@ __device__ inline void sum_at(T *y, const S *src, const walk &w) {
 template <bool Line, class T, class S>
 __global__ void __launch_bounds__(walk_threads)
     sum_at_kernel(T *y, const S *src, const __grid_constant__ walk w) {
-  sum_at<Line>(y, src, w);
+  sum_at<to_memory, Line>(y, src, w);
 }
 
 // The same for few targets, where atomics would wait for each other: each block sums in
@@ -59,10 +83,10 @@ __global__ void __launch_bounds__(walk_threads)
   __shared__ T held[few_targets];
   for (int i = threadIdx.x; i < targets; i += walk_threads) held[i] = T(0);
   __syncthreads();
-  sum_at<Line>(held, src, w);
+  sum_at<to_shared, Line>(held, src, w);
   __syncthreads();
   for (int i = threadIdx.x; i < targets; i += walk_threads)
-    if (held[i] != T(0)) atomic_sum(y + i, held[i]);
+    if (held[i] != T(0)) to_memory::add(y + i, held[i]);
 }
 
 // Does a replace b? NaN comes before all, and 0 is larger than -0: so the result doesn't
