@@ -55,7 +55,7 @@ static struct gpu {
   block *pending; /* freed, but another stream may still use them */
 } gpus[MT_MAX_GPUS];
 
-static _Thread_local bool keeps_segments;
+static _Thread_local void *captured; /* this thread's graph that is; else NULL */
 
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -259,7 +259,7 @@ static void join_bins(struct gpu *g) {
 
 /* Give segments that are wholly free back to the driver. */
 static void release_segments(struct gpu *g, int gpu) {
-  if (keeps_segments) return;
+  if (captured) return;
   check_pending(g, gpu, true);
   join_bins(g);
   for (pool *q = g->pools; q; q = q->next)
@@ -395,7 +395,7 @@ void mt_gpu_give(int gpu, void *p, size_t bytes) {
     if (b->nothers) {
       b->state = PENDING;
       link_into(&g->pending, b);
-    } else if (keeps_segments && b->pool->closed &&
+    } else if (captured && b->pool->stream == captured &&
                b->pool->resting_bytes + b->size <= MOST_RESTING) {
       b->state = RESTING;
       b->pool->resting_bytes += b->size;
@@ -424,7 +424,7 @@ void mt_gpu_used_on(int gpu, void *p, void *stream) {
 
 void mt_gpu_keep_segments(int gpu, void *owner, bool keep) {
   struct gpu *g = &gpus[gpu];
-  keeps_segments = keep;
+  captured = keep ? owner : NULL;
   mt_gpu_lock(gpu);
   pool *q = pool_of(g, owner);
   while (q && !keep && q->resting) {
