@@ -4726,7 +4726,7 @@ function Tensor:tanh_backward(dy) end
 function Tensor:tanh_forward() end
 
 --- `x:to(dtype | device | tensor | {dtype=, device=, copy=, non_blocking=}, ...)`
---- x itself if nothing changes; non_blocking: do not wait for a copy between pinned memory and a GPU. The gradient comes back to x's device
+--- x itself if nothing changes; non_blocking: do not wait for a copy between pinned memory and a GPU. The gradient comes back to x's device. Floats lose their fraction on the way to integers; beyond the dtype's range they become its nearest number, NaN 0. Integers keep their lowest bits: -1 is 255 in uint8
 ---@param dtype any
 ---@param device any
 ---@param tensor any

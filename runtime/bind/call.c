@@ -108,7 +108,8 @@ static int raise_unknown(const mtl_call *c, const char *key) {
   size_t n = 0;
   for (int k = 0; k < c->op->nparams; k++) {
     const mt_param *p = &c->op->param[k];
-    if (p->type <= MT_PARAM_LIST || n >= sizeof names) continue;
+    const bool required = p->type <= MT_PARAM_LIST && p->type != MT_PARAM_OPTIONAL;
+    if (required || n >= sizeof names) continue;
     n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", p->name);
   }
   return mtl_argerror(c->L, c->options, c->fname,

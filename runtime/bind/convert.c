@@ -153,7 +153,9 @@ static bool read_to_options(lua_State *L, int index, target *to, mtl_text *e) {
 
 /* x:to(dtype | device | tensor | {dtype=, device=, copy=, non_blocking=}, ...): x
 ** itself if nothing changes; non_blocking: do not wait for a copy between pinned memory
-** and a GPU. The gradient comes back to x's device */
+** and a GPU. The gradient comes back to x's device. Floats lose their fraction on the
+** way to integers; beyond the dtype's range they become its nearest number, NaN 0.
+** Integers keep their lowest bits: -1 is 255 in uint8 */
 static int tensor_to(lua_State *L) {
   mt_context *ctx = mtl_enter(L);
   const mt_tensor *x = mtl_check_tensor(L, 1, "to");

@@ -3,9 +3,15 @@
 
 #include <string.h>
 
-static int raise_last(lua_State *L) {
+/* fname: of a method, NULL for t[key]. */
+static int raise_last(lua_State *L, const char *fname) {
   if (mt_last_error()->status == MT_ELUA) return mtl_raise(L, "index");
-  return luaL_error(L, "%s", mt_last_error()->text);
+  return luaL_error(L, "%s%s%s", fname ? fname : "", fname ? ": " : "",
+                    mt_last_error()->text);
+}
+
+static int raise_at(lua_State *L, int arg, const char *fname, const char *text) {
+  return fname ? mtl_argerror(L, arg, fname, "%s", text) : luaL_error(L, "%s", text);
 }
 
 static mt_tensor *check_live(lua_State *L, int arg) {
@@ -30,26 +36,27 @@ static int get_elements(lua_State *L) {
   const mt_status status = mt_calc_end(&c, 1, &y);
   mt_release(x);
   mtl_key_release(&k);
-  if (status != MT_OK) return raise_last(L);
+  if (status != MT_OK) return raise_last(L, NULL);
   *result = y;
   return 1;
 }
 
 /* x[key] = value, or with accumulate value added; stack: x, key, value */
-static mt_status put_elements(lua_State *L, bool accumulate) {
+static mt_status put_elements(lua_State *L, bool accumulate, const char *fname) {
   mt_context *ctx = mtl_enter(L);
   const int type = lua_type(L, 3);
+  mtl_text e;
   if (type != LUA_TNUMBER && type != LUA_TBOOLEAN && !mtl_to_tensor(L, 3)) {
-    luaL_error(L, "number, boolean or tensor expected as the new value, got %s",
-               mtl_typename(L, 3));
+    mtl_say(&e, "number, boolean or tensor expected as the new value, got %s",
+            mtl_typename(L, 3));
+    raise_at(L, 3, fname, e.s);
   }
   mtl_check_operand(L, 3, "index");
   mt_tensor *x = check_live(L, 1), *value = mtl_to_tensor(L, 3);
-  mtl_text e;
   mtl_key k;
   mt_calc c;
-  if (!value) luaL_error(L, "the new value was freed");
-  if (!mtl_read_key(L, 2, &x->v, &k, &e)) luaL_error(L, "%s", e.s);
+  if (!value) raise_at(L, 3, fname, "the new value was freed");
+  if (!mtl_read_key(L, 2, &x->v, &k, &e)) raise_at(L, 2, fname, e.s);
   mt_retain(x);
   mt_retain(value);
   mtl_key_retain(&k);
@@ -63,7 +70,7 @@ static mt_status put_elements(lua_State *L, bool accumulate) {
 }
 
 static int set_elements(lua_State *L) {
-  return put_elements(L, false) == MT_OK ? 0 : raise_last(L);
+  return put_elements(L, false, NULL) == MT_OK ? 0 : raise_last(L, NULL);
 }
 
 /* stack: x, key, value, accumulate; leaves x */
@@ -74,7 +81,7 @@ static int index_put(lua_State *L, const char *fname) {
                  mtl_typename(L, 4));
   }
   lua_settop(L, 3);
-  if (put_elements(L, accumulate) != MT_OK) return raise_last(L);
+  if (put_elements(L, accumulate, fname) != MT_OK) return raise_last(L, fname);
   lua_settop(L, 1);
   return 1;
 }
@@ -130,13 +137,13 @@ static int set_property(lua_State *L, const char *name) {
     if (!lua_isboolean(L, 3)) {
       return luaL_error(L, "requires_grad is a boolean, got %s", mtl_typename(L, 3));
     }
-    if (mt_set_requires_grad(x, lua_toboolean(L, 3)) != MT_OK) return raise_last(L);
+    if (mt_set_requires_grad(x, lua_toboolean(L, 3)) != MT_OK) return raise_last(L, NULL);
   } else if (strcmp(name, "grad") == 0) {
     mt_tensor *g = mtl_to_tensor(L, 3);
     if (!g && !lua_isnil(L, 3)) {
       return luaL_error(L, "grad is a tensor or nil, got %s", mtl_typename(L, 3));
     }
-    if (mt_set_grad(x, g) != MT_OK) return raise_last(L);
+    if (mt_set_grad(x, g) != MT_OK) return raise_last(L, NULL);
   } else {
     return luaL_error(
         L, "a tensor has no field '%s': grad and requires_grad can be set", name);

@@ -36,10 +36,12 @@ return {
     "indices do not broadcast: shapes [2] and [3] do not broadcast: 2 and 3" },
   { "mt.zeros(3, 4)[{mt.tensor{1, 2}, mt.tensor{1, 5}}]",
     "value 5 at element 2 is out of range 1 .. 4" },
-  { "mt.zeros(3, 4):index_put(1, {})",
-    "number, boolean or tensor expected as the new value, got table" },
-  { "mt.zeros(3, 4):index_put(5, 1)",
-    "index 5 is out of range for dim 1 of shape [3, 4]: 1 .. 3 or -3 .. -1" },
+  { "mt.zeros(3, 4):index_put(1, {})", "bad argument #2 to 'index_put' "
+    .. "(number, boolean or tensor expected as the new value, got table)" },
+  { "mt.zeros(3, 4):index_put(5, 1)", "bad argument #1 to 'index_put' "
+    .. "(index 5 is out of range for dim 1 of shape [3, 4]: 1 .. 3 or -3 .. -1)" },
+  { "mt.zeros(3, 4):index_put_(mt.tensor{4}, 1)",
+    "index_put_: value 4 at element 1 is out of range 1 .. 3" },
   { "mt.zeros(3, 4):index_put(1, 1, 2)",
     "bad argument #3 to 'index_put' (accumulate: boolean expected, got number)" },
   { "(function() local x = mt.zeros(3, 4); x[1] = mt.zeros(3) end)()",

@@ -19,6 +19,10 @@ return {
     "bad argument #1 to 'sum' (dim: dim or list of dims expected, got string)" },
   { "mt.zeros(2, 3):sum{axis = 1}",
     "bad argument #1 to 'sum' (unknown option 'axis'; 'sum' takes dim, keepdim)" },
+  { "mt.zeros(3):diff{first = 1}", "bad argument #1 to 'diff' (unknown option 'first'; "
+    .. "'diff' takes n, dim, prepend, append)" },
+  { "mt.ones(3):bincount{weight = 1}", "bad argument #1 to 'bincount' "
+    .. "(unknown option 'weight'; 'bincount' takes weights, minlength)" },
   { "mt.zeros(2, 3):sum(1, 1)",
     "bad argument #2 to 'sum' (keepdim: boolean expected, got number)" },
   { "mt.zeros(2, 3):sum(1, true, 2)",
