@@ -137,7 +137,8 @@ static int set_property(lua_State *L, const char *name) {
     if (!lua_isboolean(L, 3)) {
       return luaL_error(L, "requires_grad is a boolean, got %s", mtl_typename(L, 3));
     }
-    if (mt_set_requires_grad(x, lua_toboolean(L, 3)) != MT_OK) return raise_last(L, NULL);
+    if (mt_set_requires_grad(x, lua_toboolean(L, 3)) != MT_OK)
+      return raise_last(L, NULL);
   } else if (strcmp(name, "grad") == 0) {
     mt_tensor *g = mtl_to_tensor(L, 3);
     if (!g && !lua_isnil(L, 3)) {
