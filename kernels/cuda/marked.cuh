@@ -7,6 +7,8 @@
 inline bool is_plain_mask(const mt_view *mask) {
   return mask->dtype == MT_BOOL && is_contiguous(mask);
 }
+// in[0]: a plain mask; out[0]: int64, how many it marks.
+mt_status count_marked(const mt_call *call);
 size_t marked_scratch(const mt_view *mask); // bytes
 // in[0]: a plain mask; out[0]: int64, as many as it marks, from 1.
 mt_status marked_positions(const mt_call *call);

@@ -1,5 +1,6 @@
 // kernels/cuda/reduce.cu -- sums, products, means, counts, moments and norms over dims.
 #include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/marked.cuh"
 #include "kernels/cuda/reduce.cuh"
 
 namespace {
@@ -220,6 +221,9 @@ mt_status run_count(const mt_call *call) {
                        : call->op == MT_OP_all ? counted::all
                                                : counted::count;
   const mt_dtype d = call->in[0]->dtype;
+  if (what == counted::count && is_plain_mask(call->in[0]) &&
+      numel(call->out[0]) == 1 && numel(call->in[0]) >= 1 << 16)
+    return count_marked(call);
   const auto run = [&](auto bits) {
     using S = decltype(bits);
     const S mask = MT_IS_FLOAT(d) ? S(S(-1) >> 1) : S(-1);

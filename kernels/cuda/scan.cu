@@ -1,9 +1,8 @@
 // kernels/cuda/scan.cu -- running sums along a dim, and positions of what is not 0.
 #include <cub/device/device_select.cuh>
 #include <thrust/iterator/counting_iterator.h>
-#include "kernels/cuda/elementwise.cuh"
+#include "kernels/cuda/line_scan.cuh"
 #include "kernels/cuda/marked.cuh"
-#include "kernels/cuda/row_sums.cuh"
 
 namespace {
 
@@ -18,140 +17,66 @@ template <class O, class T> __device__ inline O narrow(T x) {
     return O(x);
 }
 
-struct scan_line {
-  int64_t length, x_step, y_step; // elements, negative in reverse
-  int64_t per_split;              // blocks share a line: so many elements each
-};
+// Sums of S's, stored as O's. V > 1: steps of 1 or -1, and whole pieces.
+template <class S, class O, int Neighbours> struct sum_op {
+  static constexpr int V = Neighbours, U = V == 1 ? 8 : 4;
+  using state = wide_t<S>;
+  using raw = S;
+  struct place {
+    int64_t at[2];
+  };
+  O *y;
+  const S *x;
+  int64_t length, y_step, x_step; // elements, negative in reverse
+  space<2> s;
 
-// V neighbours of a line from element i on; the line may run backwards.
-template <class S, int V>
-__device__ inline pack<S, V> load_piece(const S *x, int64_t step, int64_t i) {
-  if constexpr (V == 1)
-    return {{x[i * step]}};
-  else {
-    if (step > 0) return *reinterpret_cast<const pack<S, V> *>(x + i);
-    const pack<S, V> p = *reinterpret_cast<const pack<S, V> *>(x - i - (V - 1));
-    pack<S, V> r;
+  static __device__ state none() { return 0; }
+  static __device__ state join(state a, state b) {
+    if constexpr (std::is_integral<state>::value)
+      return state(uint64_t(a) + uint64_t(b));
+    else
+      return a + b;
+  }
+  static __device__ state of(S x, int64_t) { return state(load_as<compute_t<S>>(x)); }
+  __device__ place seek(int64_t line) const {
+    place p;
+    ::seek(s, line, p.at);
+    return p;
+  }
+  __device__ pack<S, V> load(const place &p, int64_t i) const {
+    const S *from = x + p.at[1] + i * x_step;
+    if constexpr (V == 1)
+      return {{*from}};
+    else {
+      if (x_step > 0) return *reinterpret_cast<const pack<S, V> *>(from);
+      return turned(*reinterpret_cast<const pack<S, V> *>(from - (V - 1)));
+    }
+  }
+  __device__ void store(const place &p, int64_t i, const state (&sum)[V]) const {
+    O *to = y + p.at[0] + i * y_step;
+    pack<O, V> out;
+#pragma unroll
+    for (int j = 0; j < V; j++) out.at[j] = narrow<O>(sum[j]);
+    if constexpr (V == 1)
+      *to = out.at[0];
+    else {
+      if (y_step > 0)
+        *reinterpret_cast<pack<O, V> *>(to) = out;
+      else
+        *reinterpret_cast<pack<O, V> *>(to - (V - 1)) = turned(out);
+    }
+  }
+  template <class T> static __device__ pack<T, V> turned(const pack<T, V> &p) {
+    pack<T, V> r;
 #pragma unroll
     for (int j = 0; j < V; j++) r.at[j] = p.at[V - 1 - j];
     return r;
   }
-}
-template <class O, int V>
-__device__ inline void store_piece(O *y, int64_t step, int64_t i, const pack<O, V> &p) {
-  if constexpr (V == 1)
-    y[i * step] = p.at[0];
-  else if (step > 0)
-    *reinterpret_cast<pack<O, V> *>(y + i) = p;
-  else {
-    pack<O, V> r;
-#pragma unroll
-    for (int j = 0; j < V; j++) r.at[j] = p.at[V - 1 - j];
-    *reinterpret_cast<pack<O, V> *>(y - i - (V - 1)) = r;
-  }
-}
+};
 
-constexpr int scan_threads = 256, scan_pieces = 4;
-
-// The sum of each split of each line: [line][split].
-template <class S>
-__global__ void __launch_bounds__(scan_threads)
-    scan_sums_kernel(wide_t<S> *sums, const S *x, scan_line q,
-                     const __grid_constant__ space<2> s) {
-  using T = wide_t<S>;
-  for (int64_t line = blockIdx.x; line < s.numel; line += gridDim.x) {
-    int64_t offset[2];
-    seek(s, line, offset);
-    const int64_t begin = blockIdx.y * q.per_split;
-    const int64_t end = begin + q.per_split < q.length ? begin + q.per_split : q.length;
-    T sum = 0;
-#pragma unroll 8
-    for (int64_t i = begin + threadIdx.x; i < end; i += scan_threads)
-      sum += T(load_as<compute_t<S>>(x[offset[1] + i * q.x_step]));
-    sum = row_sum(sum);
-    if (threadIdx.x == 0) sums[line * gridDim.y + blockIdx.y] = sum;
-  }
-}
-
-// A block a split of a line, walked in tiles. In a tile each warp has neighbouring pieces:
-// sums of a thread's piece, of a warp's lanes, of warps, then what was carried.
-template <class S, class O, int V>
-__global__ void __launch_bounds__(scan_threads)
-    scan_line_kernel(O *y, const S *x, scan_line q, const __grid_constant__ space<2> s,
-                     const wide_t<S> *sums) {
-  using T = wide_t<S>;
-  constexpr int U = scan_pieces, warps = scan_threads / 32;
-  constexpr int64_t tile = int64_t(scan_threads) * U * V;
-  __shared__ T held[2][warps]; // by turns, so that a tile needs one barrier
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int turn = 0;
-  for (int64_t line = blockIdx.x; line < s.numel; line += gridDim.x) {
-    int64_t offset[2];
-    seek(s, line, offset);
-    const int64_t begin = blockIdx.y * q.per_split;
-    const int64_t end = begin + q.per_split < q.length ? begin + q.per_split : q.length;
-    T carried = 0;
-    if (sums) {
-      for (int k = threadIdx.x; k < int(blockIdx.y); k += scan_threads)
-        carried += sums[line * gridDim.y + k];
-      carried = row_sum(carried);
-    }
-    for (int64_t from = begin; from < end; from += tile, turn ^= 1) {
-      pack<S, V> p[U];
-      T sum[U];
-      const int64_t first = from + (int64_t(warp) * U * 32 + lane) * V;
-#pragma unroll
-      for (int u = 0; u < U; u++) {
-        const int64_t i = first + u * 32 * V;
-        if (i < end)
-          p[u] = load_piece<S, V>(x + offset[1], q.x_step, i);
-        else
-          p[u] = pack<S, V>{};
-      }
-#pragma unroll
-      for (int u = 0; u < U; u++) {
-        sum[u] = 0;
-#pragma unroll
-        for (int j = 0; j < V; j++) sum[u] += T(load_as<compute_t<S>>(p[u].at[j]));
-      }
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2)
-#pragma unroll
-        for (int u = 0; u < U; u++) {
-          const T other = __shfl_up_sync(~0u, sum[u], step);
-          if (lane >= step) sum[u] += other;
-        }
-      T total = 0; // of the warp's pieces so far
-#pragma unroll
-      for (int u = 0; u < U; u++) {
-        const T all = __shfl_sync(~0u, sum[u], 31);
-        const T lanes_before = __shfl_up_sync(~0u, sum[u], 1);
-        sum[u] = total + (lane > 0 ? lanes_before : T(0));
-        total += all;
-      }
-      if (lane == 0) held[turn][warp] = total;
-      __syncthreads();
-      T before = 0;
-#pragma unroll
-      for (int w = 0; w < warps; w++) {
-        if (w == warp) before = carried;
-        carried += held[turn][w];
-      }
-#pragma unroll
-      for (int u = 0; u < U; u++) {
-        const int64_t i = first + u * 32 * V;
-        pack<O, V> out;
-        T running = before + sum[u];
-#pragma unroll
-        for (int j = 0; j < V; j++) {
-          running += T(load_as<compute_t<S>>(p[u].at[j]));
-          out.at[j] = narrow<O>(running);
-        }
-        if (i < end) store_piece<O, V>(y + offset[0], q.y_step, i, out);
-      }
-    }
-  }
-}
+struct scan_line {
+  int64_t length, x_step, y_step;
+};
 
 // Many lines side by side: a thread a line.
 template <class S, class O>
@@ -181,22 +106,11 @@ __global__ void __launch_bounds__(256)
   }
 }
 
-mt_view without_dim(const mt_view *v, int dim) {
-  mt_view rest = *v;
-  rest.ndim = 0;
-  for (int d = 0; d < v->ndim; d++)
-    if (d != dim)
-      rest.shape[rest.ndim] = v->shape[d], rest.stride[rest.ndim++] = v->stride[d];
-  rest.host = 0;
-  return rest;
-}
-
 // What a cumsum walks: out's and in's lines, and how.
 struct scan_plan {
   space<2> s;
   scan_line q;
   bool across;
-  int splits;
 };
 
 scan_plan plan_scan(const mt_call *call) {
@@ -207,25 +121,42 @@ scan_plan plan_scan(const mt_call *call) {
   scan_plan p;
   p.s = make_space(view);
   p.q = {x->ndim ? x->shape[dim] : 1, x->ndim ? x->stride[dim] : 1,
-         y->ndim ? y->stride[dim] : 1, 0};
+         y->ndim ? y->stride[dim] : 1};
   const bool side_by_side = p.s.ndim > 0 && p.s.stride[1][0] == 1 && p.s.size[0] >= 32;
   p.across = side_by_side && p.q.x_step != 1;
-  // long lines are shared when there are few: a multiple of any tile each
-  constexpr int64_t step = int64_t(scan_threads) * scan_pieces * 8;
-  const int64_t busy = int64_t(multiprocessors(call->device)) * 8;
-  const int64_t pieces = p.q.length / step, lines = p.s.numel > 0 ? p.s.numel : 1;
-  int64_t splits = p.across ? 1 : busy / lines;
-  splits = splits > pieces ? pieces : splits;
-  splits = splits < 1 ? 1 : splits;
-  p.q.per_split = ((p.q.length + splits - 1) / splits + step - 1) / step * step;
-  p.splits = p.q.length > 0 ? int((p.q.length + p.q.per_split - 1) / p.q.per_split) : 1;
-  if (p.splits <= 1) p.splits = 1, p.q.per_split = p.q.length;
   return p;
 }
 
+// f(sum_op's S, O): of x's dtype.
+template <class F> auto with_sums(mt_dtype d, F f) {
+  switch (d) {
+  case MT_F32: return f(float(), float());
+  case MT_F64: return f(double(), double());
+  case MT_F16: return f(__half(), __half());
+  case MT_BF16: return f(__nv_bfloat16(), __nv_bfloat16());
+  case MT_I64: return f(int64_t(), int64_t());
+  case MT_I32: return f(int32_t(), int64_t());
+  case MT_I16: return f(int16_t(), int64_t());
+  case MT_I8: return f(int8_t(), int64_t());
+  default: return f(uint8_t(), int64_t());
+  }
+}
+
+// Pieces of 16 bytes of what is written.
+template <class O> constexpr int sum_neighbours = 16 / int(sizeof(O));
+
+// Whether pieces serve is seen when data lie somewhere: room for either.
 size_t scan_scratch(const mt_call *call) {
   const scan_plan p = plan_scan(call);
-  return p.splits > 1 ? size_t(p.s.numel) * size_t(p.splits) * 8 : 0;
+  if (p.across || p.s.numel == 0) return 0;
+  return with_sums(call->in[0]->dtype, [&](auto from, auto to) {
+    using S = decltype(from);
+    using O = decltype(to);
+    const int64_t lines = p.s.numel, length = p.q.length;
+    return std::max(line_scan_scratch<sum_op<S, O, 1>>(lines, length, call->device),
+                    line_scan_scratch<sum_op<S, O, sum_neighbours<O>>>(lines, length,
+                                                                       call->device));
+  });
 }
 
 // Does every piece of V elements of a line lie at a multiple of its size?
@@ -239,47 +170,33 @@ bool in_pieces(const scan_plan &p, const S *x, O *y) {
 }
 
 template <class S, class O> mt_status launch_scan(const mt_call *call, scan_plan p) {
-  constexpr int V = 16 / int(sizeof(O));
-  const cudaStream_t stream = stream_of(call);
+  constexpr int V = sum_neighbours<O>;
   O *y = reinterpret_cast<O *>(call->out[0]->data);
   const S *x = reinterpret_cast<const S *>(call->in[0]->data);
   const bool pieces = in_pieces<S, O, V>(p, x, y);
+  scan_line &q = p.q;
   if (call->attr[1].i[0]) { // from the end
-    x += (p.q.length - 1) * p.q.x_step, y += (p.q.length - 1) * p.q.y_step;
-    p.q.x_step = -p.q.x_step, p.q.y_step = -p.q.y_step;
+    x += (q.length - 1) * q.x_step, y += (q.length - 1) * q.y_step;
+    q.x_step = -q.x_step, q.y_step = -q.y_step;
   }
+  const int64_t lines = p.s.numel;
   if (p.across) {
-    scan_across_kernel<S, O>
-        <<<blocks_for(p.s.numel, 256, call->device), 256, 0, stream>>>(y, x, p.q, p.s);
+    const unsigned grid = blocks_for(lines, 256, call->device);
+    scan_across_kernel<S, O><<<grid, 256, 0, stream_of(call)>>>(y, x, q, p.s);
     return launched();
   }
-  const dim3 grid(unsigned(p.s.numel < INT32_MAX ? p.s.numel : INT32_MAX),
-                  unsigned(p.splits));
-  wide_t<S> *sums = nullptr;
-  if (p.splits > 1) {
-    sums = static_cast<wide_t<S> *>(call->scratch);
-    scan_sums_kernel<S><<<grid, scan_threads, 0, stream>>>(sums, x, p.q, p.s);
-    if (const mt_status status = launched()) return status;
-  }
   if (pieces)
-    scan_line_kernel<S, O, V><<<grid, scan_threads, 0, stream>>>(y, x, p.q, p.s, sums);
-  else
-    scan_line_kernel<S, O, 1><<<grid, scan_threads, 0, stream>>>(y, x, p.q, p.s, sums);
-  return launched();
+    return launch_line_scan(
+        call, sum_op<S, O, V>{y, x, q.length, q.y_step, q.x_step, p.s}, lines);
+  return launch_line_scan(
+      call, sum_op<S, O, 1>{y, x, q.length, q.y_step, q.x_step, p.s}, lines);
 }
 
 mt_status run_cumsum(const mt_call *call) {
-  const mt_view *x = call->in[0];
   const scan_plan p = plan_scan(call);
   if (p.s.numel == 0 || p.q.length == 0) return MT_OK;
-  if (x->dtype == MT_BOOL) return launch_scan<uint8_t, int64_t>(call, p);
-  if (MT_IS_FLOAT(x->dtype))
-    return with_float(x->dtype, [&](auto t) {
-      using S = typename decltype(t)::type;
-      return launch_scan<S, S>(call, p);
-    });
-  return with_int(x->dtype, [&](auto t) {
-    return launch_scan<typename decltype(t)::type, int64_t>(call, p);
+  return with_sums(call->in[0]->dtype, [&](auto from, auto to) {
+    return launch_scan<decltype(from), decltype(to)>(call, p);
   });
 }
 
