@@ -92,7 +92,12 @@ end
 --- @return integer[]
 function arrange.broadcast_shapes(...)
   local shapes = { ... }
-  for i, s in ipairs(shapes) do check.type(i, "broadcast_shapes", s, "table") end
+  for i, s in ipairs(shapes) do
+    check.type(i, "broadcast_shapes", s, "table")
+    for d, size in ipairs(s) do
+      check.integer(i, "broadcast_shapes", size, ("size [%d]"):format(d), 0)
+    end
+  end
   return broadcast("broadcast_shapes", shapes)
 end
 
@@ -259,6 +264,10 @@ function arrange.one_hot(labels, classes)
     check.fail(2, "one_hot", "no labels: the number of classes is needed")
   end
   if labels:numel() > 0 then
+    if labels:dtype() == "bool"
+        or labels:is_floating_point() and not labels:eq(labels:long()):all():item() then
+      check.fail(1, "one_hot", "labels that are whole numbers expected")
+    end
     local least, most = labels:amin():item(), labels:amax():item()
     classes = check.integer(2, "one_hot", classes or most, "classes", 1)
     if least < 1 or most > classes then

@@ -32,6 +32,13 @@ local function rebuilt(list, t)
   return mt.tensor(list, opts):view(t:shape())
 end
 
+local function check_value(name, y, i, t)
+  if type(y) ~= "number" and type(y) ~= "boolean" then
+    check.raise("%s: the function gave %s for element %d of shape %s", name,
+                check.type_name(y), i, check.shape_text(t:shape()))
+  end
+end
+
 --- A Lua function of each element, in row-major order, as a new tensor of t's dtype and
 --- device. With more tensors, of t's shape, the function gets an element of each. Slow
 --- beside the operators, since each element passes through Lua; no gradient flows.
@@ -64,10 +71,7 @@ function bridge.map(t, ...)
       for k, other in ipairs(others) do values[k + 1] = other[i] end
       list[i] = fn(table.unpack(values))
     end
-    if list[i] == nil then
-      check.raise("map: the function gave nil for element %d of shape %s", i,
-                  check.shape_text(t:shape()))
-    end
+    check_value("map", list[i], i, t)
   end
   return rebuilt(list, t)
 end
@@ -82,7 +86,10 @@ function bridge.apply(t, fn)
   local list = elements(t)
   for i = 1, #list do
     local y = fn(list[i])
-    if y ~= nil then list[i] = y end
+    if y ~= nil then
+      check_value("apply", y, i, t)
+      list[i] = y
+    end
   end
   return t:copy_(rebuilt(list, t))
 end

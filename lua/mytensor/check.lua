@@ -105,7 +105,9 @@ function check.number(n, name, v, what, low, high, open)
   local inside = v >= low and (open and v < high or not open and v <= high)
   if not inside then
     local range
-    if high == math.huge then
+    if low == -math.huge and high == math.huge then
+      range = "a number"
+    elseif high == math.huge then
       range = ("at least %g"):format(low)
     else
       range = ("in [%g, %g%s"):format(low, high, open and ")" or "]")

@@ -39,6 +39,8 @@ local function on(device)
       assert.same({ 2, 3 }, x:shape())
       assert.same({ 2, 3 }, y:shape())
       assert.same({ 4, 2, 3 }, mt.broadcast_shapes({ 2, 1 }, { 4, 1, 3 }, {}))
+      says("#2 to 'broadcast_shapes' (size [1] must be at least 0, got -2)",
+           mt.broadcast_shapes, { 1 }, { -2 })
       says("broadcast_tensors: shapes [3], [2] do not broadcast: dim 1 is 3 and 2",
         mt.broadcast_tensors, range(1, 3), range(1, 2))
     end)
@@ -98,6 +100,11 @@ local function on(device)
       assert.same({ 0, 2 }, mt.one_hot(labels:narrow(1, 1, 0), 2):shape())
       says("labels 1 .. 3: 1 .. 2 expected", mt.one_hot, labels, 2)
       says("labels 0 .. 2", mt.one_hot, labels - 1)
+      local whole = "argument #1 to 'one_hot' (labels that are whole numbers expected)"
+      says(whole, mt.one_hot, labels + 0.5)
+      says(whole, mt.one_hot, labels / 0, 3)
+      says(whole, mt.one_hot, labels * (0 / 0), 3)
+      says(whole, mt.one_hot, labels:gt(1))
     end)
 
     it("logspace has evenly spaced logarithms", function()
@@ -107,6 +114,7 @@ local function on(device)
       assert.same({ 1, 2, 4, 8 },
         mt.logspace(0, 3, 4, 2, { device = device }):totable())
       says("unknown option 'colour'", mt.logspace, 0, 1, 2, 3, { colour = 1 })
+      says("first must be a number, got", mt.logspace, 0 / 0, 1, 2)
     end)
 
     it("unsqueeze takes several places, squeeze several dims", function()
@@ -146,6 +154,10 @@ local function on(device)
       assert.equal(x, x:apply(function(v) if v > 2 then return 0 end end))
       assert.same({ { 1, 2 }, { 0, 0 } }, x:totable())
       assert.same({ 0, 2 }, mt.ones(0, 2, { device = device }):map(print):shape())
+      says("map: the function gave string for element 1", x.map, x,
+           function() return "1" end)
+      says("apply: the function gave table for element 1", x.apply, x,
+           function() return {} end)
       says("the function gave nil for element 2", x.map, x,
         function(v) if v == 1 then return v end end)
       says("function expected, got integer", x.map, x, 1)

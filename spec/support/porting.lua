@@ -37,6 +37,12 @@ porting.differences = {
   { "Ranges include both ends",
     "`t[{ {2, 3} }]` are two rows, `t[{ {} }]` all, `t[{ {1, 9, 2} }]` every second. "
       .. "`mt.arange(a, b)` excludes b, as in PyTorch and NumPy." },
+  { "Numbers make float32",
+    "also whole ones: `mt.tensor{1, 2}`, `mt.full` and `mt.arange` have the default "
+      .. "dtype unless told otherwise (`{dtype = 'int64'}`). Floats that are whole "
+      .. "serve as indices and labels." },
+  { "Floats beyond an integer dtype",
+    "become its nearest number, NaN 0: `-1.0` as uint8 is 0. Integers wrap." },
   { "`==` compares handles",
     "since Lua makes a boolean of it: `a:eq(b)` compares elements, `a:equal(b)` whole "
       .. "tensors." },
