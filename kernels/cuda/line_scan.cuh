@@ -1,10 +1,11 @@
 // kernels/cuda/line_scan.cuh -- scans along lines with any associative operator: a block a
-// line where there are many, else a block a part of one, once the parts' totals are known.
+// line where there are many, else a block a tile: lines are read once.
 #ifndef MT_CUDA_LINE_SCAN_CUH
 #define MT_CUDA_LINE_SCAN_CUH
 
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/space.cuh"
+#include "kernels/cuda/tile_prefix.cuh"
 
 // An operator Op has a `state` (of 8 or 16 bytes), none(), which changes nothing, and
 // join(a, b), associative, a before b. It knows its tensors:
@@ -18,27 +19,6 @@
 // What lies behind the end of a line changes nothing before it, so it needs no care.
 
 constexpr int scan_threads = 256, scan_warps = scan_threads / 32;
-
-// f(word) for each 32-bit word of x.
-template <class T, class F> __device__ inline T by_words(const T &x, F f) {
-  uint32_t part[sizeof(T) / 4];
-  T y;
-  memcpy(part, &x, sizeof x);
-#pragma unroll
-  for (int w = 0; w < int(sizeof(T) / 4); w++) part[w] = f(part[w]);
-  memcpy(&y, part, sizeof y);
-  return y;
-}
-
-// The lanes' states joined in their order: right in lane 0.
-template <class Op>
-__device__ inline typename Op::state join_lanes(typename Op::state s) {
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2)
-    s = Op::join(
-        s, by_words(s, [=](uint32_t w) { return __shfl_down_sync(~0u, w, step); }));
-  return s;
-}
 
 template <class Op> constexpr int64_t scan_tile = int64_t(scan_threads) * Op::U *Op::V;
 
@@ -155,63 +135,95 @@ __global__ void __launch_bounds__(scan_threads)
   }
 }
 
-struct scan_parts {
-  int64_t lines, each; // elements of a part: whole tiles
-};
+// Blocks take one tile after the other, in order. Each is read and given to the others
+// `scan_lag` turns before it is written: by then what comes before it is known.
+constexpr int scan_lag = 3, scan_blocks = 3;
 
-// What the parts before this block's join to, in all threads.
 template <class Op>
-__device__ inline typename Op::state join_before(const typename Op::state *totals) {
-  using state = typename Op::state;
-  __shared__ state of_warp[scan_warps];
-  const int n = int(blockIdx.y), each = (n + scan_threads - 1) / scan_threads;
-  const int first = int(threadIdx.x) * each;
-  state s = Op::none();
-  for (int k = first; k < first + each && k < n; k++) s = Op::join(s, totals[k]);
-  s = join_lanes<Op>(s);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = s;
-  __syncthreads();
-  s = of_warp[0];
-#pragma unroll
-  for (int w = 1; w < scan_warps; w++) s = Op::join(s, of_warp[w]);
-  return s;
-}
+constexpr int scan_room = // bytes: a tile as it is held, for each turn
+    (scan_lag + 1) * Op::U *scan_threads *int(sizeof(scan_piece<Op>));
 
-// The same for parts of lines; blockIdx = (line, part). Fill: the line is written, else the
-// part's total is.
-template <class Op, bool Fill>
-__global__ void __launch_bounds__(scan_threads)
-    scan_parts_kernel(typename Op::state *totals, const __grid_constant__ Op op,
-                      scan_parts q) {
+template <class Op>
+__global__ void __launch_bounds__(scan_threads, scan_blocks)
+    scan_tiles_kernel(const __grid_constant__ Op op, const tile_prefix<Op> others,
+                      unsigned *begun, unsigned tiles) {
   using state = typename Op::state;
-  __shared__ state total[2][scan_warps]; // by turns, so that a tile needs one barrier
-  const int warp = threadIdx.x / 32;
-  int turn = 0;
-  for (int64_t line = blockIdx.x; line < q.lines; line += gridDim.x) {
-    const typename Op::place at = op.seek(line);
-    const int64_t begin = blockIdx.y * q.each;
-    const int64_t end = begin + q.each < op.length ? begin + q.each : op.length;
-    state carried = Op::none();
-    if (Fill) carried = join_before<Op>(totals + line * gridDim.y);
-    for (int64_t from = begin; from < end; from += scan_tile<Op>, turn ^= 1) {
-      const int64_t first = from + first_of_thread<Op>();
-      scan_piece<Op> p[Op::U];
-      state before[Op::U];
-      load_tile(p, op, at, first);
-      const state all =
-          Fill ? scan_warp(before, p, op, first) : join_warp(p, op, first);
-      if (threadIdx.x % 32 == 0) total[turn][warp] = all;
-      __syncthreads();
-      state base = carried;
+  constexpr int U = Op::U, L = scan_lag;
+  using held_tile = scan_piece<Op>[U][scan_threads];
+  extern __shared__ __align__(128) char room[];
+  held_tile *const held = reinterpret_cast<held_tile *>(room);
+  __shared__ state total[L + 1][scan_warps], prefix;
+  __shared__ unsigned taken;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const unsigned in_line = unsigned(others.tiles);
+  const auto first_of = [&](unsigned tile) {
+    return int64_t(tile % in_line) * scan_tile<Op> + first_of_thread<Op>();
+  };
+  const auto take = [&] {
+    if (threadIdx.x == 0) taken = atomicAdd(begun, 1u);
+    __syncthreads();
+    const unsigned tile = taken;
+    __syncthreads();
+    return tile;
+  };
+  scan_piece<Op> p[U];
+  unsigned here = take(), last[L]; // tiles given: a turn ago, two, ...
 #pragma unroll
-      for (int w = 0; w < scan_warps; w++) {
-        if (w == warp) base = carried;
-        carried = Op::join(carried, total[turn][w]);
-      }
-      if (Fill) store_tile(op, at, first, p, base, before);
+  for (int i = 0; i < L; i++) last[i] = ~0u;
+  if (here < tiles) load_tile(p, op, op.seek(here / in_line), first_of(here));
+  unsigned next = take();
+  for (int turn = 0;; turn = turn == L ? 0 : turn + 1) {
+    const int old = turn == L ? 0 : turn + 1;
+    const unsigned due = last[L - 1];
+    if (here < tiles) {
+      const state all = join_warp(p, op, first_of(here));
+      if (lane == 0) total[turn][warp] = all;
+#pragma unroll
+      for (int u = 0; u < U; u++) held[turn][u][threadIdx.x] = p[u];
+      if (next < tiles) load_tile(p, op, op.seek(next / in_line), first_of(next));
     }
-    if (!Fill && threadIdx.x == 0) totals[line * gridDim.y + blockIdx.y] = carried;
+    __syncthreads();
+    if (warp == 0) {
+      unsigned number = 0; // on its way meanwhile
+      if (lane == 0) number = atomicAdd(begun, 1u);
+      if (due < tiles) {
+        const state s = others.before(due / in_line, due % in_line);
+        if (lane == 0) prefix = s;
+      }
+      if (lane == 0) taken = number;
+    }
+    if (warp == 1 && here < tiles) {
+      const state own =
+          join_lanes<Op>(lane < scan_warps ? total[turn][lane] : Op::none());
+      others.give(here / in_line, here % in_line, own);
+    }
+    const auto held_pieces = [&](scan_piece<Op>(&q)[U]) {
+#pragma unroll
+      for (int u = 0; u < U; u++) q[u] = held[old][u][threadIdx.x];
+    };
+    state before[U], base = Op::none();
+    if (due < tiles) {
+      scan_piece<Op> q[U];
+      held_pieces(q);
+      for (int w = 0; w < warp; w++) base = Op::join(base, total[old][w]);
+      scan_warp(before, q, op, first_of(due));
+    }
+    __syncthreads();
+    if (due < tiles) {
+      scan_piece<Op> q[U];
+      held_pieces(q); // once more: registers are few
+      base = Op::join(prefix, base);
+      store_tile(op, op.seek(due / in_line), first_of(due), q, base, before);
+    }
+    bool more = here < tiles;
+#pragma unroll
+    for (int i = L - 1; i > 0; i--) {
+      last[i] = last[i - 1];
+      more = more || last[i] < tiles;
+    }
+    last[0] = here;
+    if (!more) return;
+    here = next, next = taken;
   }
 }
 
@@ -227,41 +239,48 @@ inline mt_view without_dim(const mt_view *v, int dim) {
   return rest;
 }
 
-// Elements of a part: all of a line, or less where lines are few and long. Twelve parts a
-// multiprocessor: whole rounds, if 2, 3, 4 or 6 blocks run at once.
-template <class Op> int64_t part_of_line(int64_t lines, int64_t length, int device) {
-  const int64_t busy = int64_t(multiprocessors(device)) * 12, tile = scan_tile<Op>;
-  const int64_t tiles = (length + tile - 1) / tile;
-  int64_t parts = std::min(busy / std::max<int64_t>(lines, 1), tiles / 4);
-  parts = std::max<int64_t>(parts, 1);
-  return parts == 1 ? length : (tiles + parts - 1) / parts * tile;
+// Do several blocks share a line? Where there are few, and long ones.
+template <class Op> bool shares_lines(int64_t lines, int64_t length, int device) {
+  return lines <= int64_t(multiprocessors(device)) * 4 && length > 4 * scan_tile<Op>;
 }
-template <class Op> int64_t parts_of_line(int64_t lines, int64_t length, int device) {
-  const int64_t each = part_of_line<Op>(lines, length, device);
-  return length > 0 ? (length + each - 1) / each : 1;
+
+template <class Op> int64_t tiles_of_line(int64_t length) {
+  return (length + scan_tile<Op> - 1) / scan_tile<Op>;
 }
 
 template <class Op>
 size_t line_scan_scratch(int64_t lines, int64_t length, int device) {
-  const int64_t parts = parts_of_line<Op>(lines, length, device);
-  return parts > 1 ? size_t(lines * parts) * sizeof(typename Op::state) : 0;
+  if (!shares_lines<Op>(lines, length, device)) return 0;
+  return lay_out_tiles<Op>(nullptr, lines, tiles_of_line<Op>(length)).bytes;
+}
+
+// Some devices have too little shared memory for it.
+template <class Op> bool has_scan_room() {
+  if (cudaFuncSetAttribute(scan_tiles_kernel<Op>,
+                           cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           scan_room<Op>) == cudaSuccess)
+    return true;
+  cudaGetLastError();
+  return false;
 }
 
 template <class Op>
 mt_status launch_line_scan(const mt_call *call, const Op &op, int64_t lines) {
-  using state = typename Op::state;
   const cudaStream_t stream = stream_of(call);
-  const scan_parts q = {lines, part_of_line<Op>(lines, op.length, call->device)};
-  const int64_t parts = parts_of_line<Op>(lines, op.length, call->device);
-  const dim3 grid(unsigned(lines < INT32_MAX ? lines : INT32_MAX), unsigned(parts));
-  if (parts == 1) {
-    scan_lines_kernel<Op><<<grid.x, scan_threads, 0, stream>>>(op, lines);
+  if (!shares_lines<Op>(lines, op.length, call->device) || !has_scan_room<Op>()) {
+    const unsigned grid = unsigned(lines < INT32_MAX ? lines : INT32_MAX);
+    scan_lines_kernel<Op><<<grid, scan_threads, 0, stream>>>(op, lines);
     return launched();
   }
-  state *totals = static_cast<state *>(call->scratch);
-  scan_parts_kernel<Op, false><<<grid, scan_threads, 0, stream>>>(totals, op, q);
-  if (const mt_status status = launched()) return status;
-  scan_parts_kernel<Op, true><<<grid, scan_threads, 0, stream>>>(totals, op, q);
+  const int64_t in_line = tiles_of_line<Op>(op.length), tiles = lines * in_line;
+  if (tiles > INT32_MAX)
+    return cuda_fail_text(MT_EUNSUPPORTED, "a scan of more than 2^31 tiles");
+  const tile_scratch<Op> r = lay_out_tiles<Op>(call->scratch, lines, in_line);
+  CUDA_TRY(cudaMemsetAsync(call->scratch, 0, r.bytes, stream));
+  const int64_t busy = int64_t(multiprocessors(call->device)) * scan_blocks;
+  scan_tiles_kernel<Op>
+      <<<unsigned(tiles < busy ? tiles : busy), scan_threads, scan_room<Op>, stream>>>(
+          op, r.prefix, r.begun, unsigned(tiles));
   return launched();
 }
 
