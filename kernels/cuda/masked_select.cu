@@ -153,40 +153,44 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x % 32 == 0 && own) atomicAdd(count, own);
 }
 
-// counts[i] = the sum of those before: one block.
+// counts[i] = the sum of those before: one block. A warp takes 32 neighbours at a time, whose
+// counts and their sums fit in 32 bits.
 __global__ void __launch_bounds__(1024) sum_tiles_kernel(int64_t *counts, int64_t n) {
   constexpr int items = 8;
-  __shared__ int64_t of_warp[2][32]; // by turns, so that a round needs one barrier
+  __shared__ unsigned of_warp[2][32]; // by turns, so that a round needs one barrier
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int64_t carried = 0;
   int turn = 0;
   for (int64_t from = 0; from < n; from += 1024 * items, turn ^= 1) {
-    const int64_t first = from + int64_t(threadIdx.x) * items;
-    int64_t own[items], sum = 0;
+    const int64_t first = from + warp * (32 * items) + lane;
+    unsigned own[items], before[items], sum = 0; // before: of the warp's
 #pragma unroll
-    for (int j = 0; j < items; j++) own[j] = first + j < n ? counts[first + j] : 0;
-#pragma unroll
-    for (int j = 0; j < items; j++) sum += own[j];
-    int64_t upto = sum; // the lane's and those before
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int64_t other = __shfl_up_sync(~0u, upto, step);
-      if (lane >= step) upto += other;
-    }
-    if (lane == 31) of_warp[turn][warp] = upto;
-    __syncthreads();
-    int64_t before = lane < warp ? of_warp[turn][lane] : 0, all = of_warp[turn][lane];
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) {
-      before += __shfl_xor_sync(~0u, before, step);
-      all += __shfl_xor_sync(~0u, all, step);
-    }
-    before += carried + upto - sum;
+    for (int j = 0; j < items; j++)
+      own[j] = first + j * 32 < n ? unsigned(counts[first + j * 32]) : 0;
 #pragma unroll
     for (int j = 0; j < items; j++) {
-      if (first + j < n) counts[first + j] = before;
-      before += own[j];
+      unsigned upto = own[j];
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const unsigned other = __shfl_up_sync(~0u, upto, step);
+        if (lane >= step) upto += other;
+      }
+      before[j] = sum + upto - own[j];
+      sum += __shfl_sync(~0u, upto, 31);
     }
+    if (lane == 0) of_warp[turn][warp] = sum;
+    __syncthreads();
+    unsigned warps_before = lane < warp ? of_warp[turn][lane] : 0;
+    unsigned all = of_warp[turn][lane];
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) {
+      warps_before += __shfl_xor_sync(~0u, warps_before, step);
+      all += __shfl_xor_sync(~0u, all, step);
+    }
+#pragma unroll
+    for (int j = 0; j < items; j++)
+      if (first + j * 32 < n)
+        counts[first + j * 32] = carried + warps_before + before[j];
     carried += all;
   }
 }
