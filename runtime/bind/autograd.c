@@ -24,7 +24,11 @@ static mt_backward_options check_options(lua_State *L, int arg, const char *fnam
     if (strcmp(key, "retain_graph") == 0) to = &o.retain_graph;
     if (strcmp(key, "create_graph") == 0) to = &o.create_graph;
     if (grad && strcmp(key, "allow_unused") == 0) to = &o.allow_unused;
-    if (!to) mtl_argerror(L, arg, fname, "unknown option '%.40s'", key);
+    if (!to) {
+      mtl_argerror(L, arg, fname, "unknown option '%.40s'; there are %s", key,
+                   grad ? "grad_outputs, retain_graph, create_graph, allow_unused"
+                        : "retain_graph, create_graph");
+    }
     if (!lua_isboolean(L, -1)) {
       mtl_argerror(L, arg, fname, "option '%s': boolean expected, got %s", key,
                    luaL_typename(L, -1));

@@ -10,7 +10,11 @@ return {
   { '(mt.ones({2}, {requires_grad = true}) * 2):backward("x")',
     "bad argument #1 to 'backward' (tensor expected, got string)" },
   { "(mt.ones({1}, {requires_grad = true}) * 2):backward(nil, {retain = true})",
-    "bad argument #2 to 'backward' (unknown option 'retain')" },
+    "bad argument #2 to 'backward' (unknown option 'retain'; there are retain_graph, "
+      .. "create_graph)" },
+  { "mt.grad(mt.ones(1), mt.ones(1), {unused = true})",
+    "bad argument #3 to 'grad' (unknown option 'unused'; there are grad_outputs, "
+      .. "retain_graph, create_graph, allow_unused)" },
   { "(function() local y = mt.ones({1}, {requires_grad = true}):exp(); "
       .. "y:backward(); y:backward() end)()",
     "backward: exp: the graph was released: backward a second time needs "
