@@ -42,7 +42,9 @@ porting.differences = {
       .. "dtype unless told otherwise (`{dtype = 'int64'}`). Floats that are whole "
       .. "serve as indices and labels." },
   { "Floats beyond an integer dtype",
-    "become its nearest number, NaN 0: `-1.0` as uint8 is 0. Integers wrap." },
+    "become its nearest number, NaN 0: `-1.0` as uint8 is 0. Integers wrap, those "
+      .. "beside a tensor of integers, too, as in PyTorch: of uint8, `t:gt(-1)` "
+      .. "compares with 255; not so in NumPy 2." },
   { "`==` compares handles",
     "since Lua makes a boolean of it: `a:eq(b)` compares elements, `a:equal(b)` whole "
       .. "tensors." },
