@@ -4,6 +4,7 @@
 #include <string.h>
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
+#include "runtime/core/rules.h"
 
 /* ---- products of all pairs ---- */
 
@@ -183,17 +184,9 @@ mt_status mt_build_addbmm(mt_build_call *c) {
 
 /* ---- square matrices ---- */
 
-static mt_status check_square(const mt_tensor *x) {
-  const int n = x->v.ndim;
-  if (n >= 2 && x->v.shape[n - 1] == x->v.shape[n - 2]) return MT_OK;
-  return mt_fail_arg(MT_ESHAPE, 1, "square matrices expected, got shape %s",
-                     mt_view_text(&x->v));
-}
-
 /* The result of _determinant at `from`, and those behind it. */
 static mt_status determinant(mt_build_call *c, int from, int n) {
   mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
-  MT_TRY(check_square(c->in[0]));
   mt_ca(c->calc, MT_OP__determinant, 1, c->in, 0, 0, NULL, out);
   for (int i = 0; i < n; i++) c->out[i] = out[from + i];
   return MT_OK;
@@ -206,7 +199,7 @@ mt_status mt_build_slogdet(mt_build_call *c) { return determinant(c, 1, 2); }
 ** PyTorch; a single vector serves any batch. */
 mt_status mt_build_solve(mt_build_call *c) {
   mt_tensor *a = c->in[0], *b = c->in[1];
-  MT_TRY(check_square(a));
+  MT_TRY(mt_check_square(&a->v));
   int64_t shape[MT_MAX_DIMS];
   const int na = a->v.ndim;
   bool vector = b->v.ndim == 1 || b->v.ndim == na - 1;
@@ -244,7 +237,7 @@ mt_status mt_build_matrix_power(mt_build_call *c) {
   mt_tensor *x = c->in[0], *y = NULL;
   const int ndim = x->v.ndim;
   const int64_t n = c->attr[0].i[0];
-  MT_TRY(check_square(x));
+  MT_TRY(mt_check_square(&x->v));
   if (n < 0) x = mt_c1(c->calc, MT_OP_inverse, x);
   if (n == 0) {
     mt_tensor *const one =

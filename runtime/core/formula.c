@@ -9,9 +9,9 @@
 **           | name | name "(" sum {"," sum} ")"
 **
 ** ops.def has but sums of products; steps, powers, // and %, x:f(y) for f(x, y), and
-** numbers such as .5, 5. and 0x1F are for users, who know them from Lua. The text's length, the nesting and the number of
-** nodes are limited, so that neither this parser nor one who walks its tree can run out
-** of stack. */
+** numbers such as .5, 5. and 0x1F are for users, who know them from Lua. The text's
+** length, the nesting and the number of nodes are limited, so that neither this parser
+** nor one who walks its tree can run out of stack. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* newlocale, strtod_l */
 #endif

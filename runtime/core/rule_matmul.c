@@ -70,7 +70,7 @@ mt_status mt_rule_linear_backward_weight(mt_plan *p) {
   return MT_OK;
 }
 
-static mt_status check_square(const mt_view *x) {
+mt_status mt_check_square(const mt_view *x) {
   const int n = x->ndim;
   if (n >= 2 && x->shape[n - 1] == x->shape[n - 2]) return MT_OK;
   return mt_fail_arg(MT_ESHAPE, 1, "square matrices expected, got shape %s",
@@ -78,14 +78,14 @@ static mt_status check_square(const mt_view *x) {
 }
 
 mt_status mt_rule_square(mt_plan *p) {
-  MT_TRY(check_square(p->in[0]));
+  MT_TRY(mt_check_square(p->in[0]));
   mt_plan_shape(p, 0, p->in[0]->ndim, p->in[0]->shape);
   return MT_OK;
 }
 
 mt_status mt_rule_solve(mt_plan *p) {
   const mt_view *a = p->in[0], *b = p->in[1];
-  MT_TRY(check_square(a));
+  MT_TRY(mt_check_square(a));
   bool fits = b->ndim == a->ndim;
   for (int d = 0; fits && d < a->ndim - 1; d++) fits = a->shape[d] == b->shape[d];
   if (!fits)
@@ -96,7 +96,7 @@ mt_status mt_rule_solve(mt_plan *p) {
 }
 
 mt_status mt_rule_determinant(mt_plan *p) {
-  MT_TRY(check_square(p->in[0]));
+  MT_TRY(mt_check_square(p->in[0]));
   for (int o = 0; o < 3; o++) mt_plan_shape(p, o, p->in[0]->ndim - 2, p->in[0]->shape);
   return MT_OK;
 }

@@ -10,6 +10,8 @@
 #define MT_VIEW(name, signature, rule, ...)   mt_status mt_rule_##rule(mt_plan *p);
 #include "kernels/ops.def"
 
+/* MT_ESHAPE, of argument 1, unless the last two dims are alike. */
+mt_status mt_check_square(const mt_view *x);
 /* Set out[i]'s shape. */
 void mt_plan_shape(mt_plan *p, int i, int ndim, const int64_t *shape);
 

@@ -93,9 +93,4 @@ local function on(device)
   end)
 end
 
-on "cpu"
-if devices.cuda then
-  on "cuda"
-else
-  it("elimination on cuda", function() devices.without_cuda(pending) end)
-end
+devices.each(_ENV, on)
