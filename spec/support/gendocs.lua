@@ -141,7 +141,9 @@ labels count from 1, negative ones from the end.]]
         add("`%s(%s)` gives `%s`: %s.", row.name, parameters(row),
           table.concat(row.outputs, ", "), row.doc)
         local facts = {}
-        if row.kind ~= "view" then
+        if row.kind == "composite" then
+          facts[#facts + 1] = "dtypes: those of the operators that it is made of"
+        elseif row.kind ~= "view" then
           facts[#facts + 1] = "dtypes: " .. (DTYPES[row.dtypes] or row.dtypes)
         end
         if row.differentiable then facts[#facts + 1] = "differentiable" end
