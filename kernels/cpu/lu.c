@@ -58,8 +58,9 @@ static system system_of(const mt_call *call) {
   const mt_view *const a = call->in[0];
   system s = {call, 1, a->shape[a->ndim - 1], 0};
   for (int d = 0; d < a->ndim - 2; d++) s.count *= a->shape[d];
-  if (call->op != MT_OP__determinant) s.m = call->out[0]->shape[a->ndim - 1];
-  if (call->op != MT_OP__determinant && s.m == 0) s.count = 0;
+  if (call->op == MT_OP__determinant) return s;
+  s.m = call->out[0]->shape[a->ndim - 1];
+  if (s.n == 0 || s.m == 0) s.count = 0;
   return s;
 }
 
