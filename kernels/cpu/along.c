@@ -123,7 +123,7 @@ void mt_along_make(mt_along *j, const mt_call *call, const mt_view *const *view,
     j->dtype[k] = view[k]->dtype;
     j->work[k] = k == MT_ALONG_AT ? MT_I64 : work;
     if (reverse) {
-      j->data[k] += (j->length - 1) * j->stride[k];
+      if (j->length > 0) j->data[k] += (j->length - 1) * j->stride[k];
       j->stride[k] = -j->stride[k];
     }
     arg[k] = &rest[k];
