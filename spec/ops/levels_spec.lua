@@ -8,6 +8,7 @@ describe("kernels", function()
   for _, level in ipairs { "v1", "v3", "v4" } do
     it("are right with the instructions of x86-64-" .. level, function()
       if shell.sanitized or os.getenv "MYTENSOR_GC_STRESS" then pending "takes long" end
+      if not shell.lua:find "mtlua$" then pending "the host runs these kernels" end
       local run = "MYTENSOR_ISA=%s %s spec/run.lua ops/conv ops/half ops/matmul "
         .. "ops/scan ops/select ops/scatter"
       local r = shell.run(run:format(level, shell.quote(shell.lua)))
