@@ -146,6 +146,50 @@ static void sort_line(const lines *s, int64_t line, int64_t *counts) {
 
 #define PIECE 256 /* keys made at a time */
 
+/* The k-th smallest of n different keys, by quickselect, which mixes them; UINT64_MAX:
+** bad luck with the pivots. */
+static mt_packed kth_smallest(mt_packed *a, int64_t n, int64_t k) {
+  for (int tries = 0; tries < 40; tries++) {
+    const mt_packed first = a[0], middle = a[n / 2], last = a[n - 1];
+    const mt_packed low = first < middle ? first : middle;
+    const mt_packed high = first < middle ? middle : first;
+    const mt_packed pivot = last < low ? low : last < high ? last : high;
+    int64_t less = 0;
+    for (int64_t i = 0; i < n; i++) { /* no branch, so none is foretold wrongly */
+      const mt_packed x = a[i];
+      a[i] = a[less];
+      a[less] = x;
+      less += x < pivot;
+    }
+    if (less == k - 1) return pivot;
+    if (less >= k) {
+      n = less;
+    } else {
+      int64_t at = less; /* the pivot goes before those that are larger */
+      while (a[at] != pivot) at++;
+      a[at] = a[less];
+      a += less + 1;
+      n -= less + 1;
+      k -= less + 1;
+    }
+  }
+  return UINT64_MAX;
+}
+
+/* Of n keys those up to the k-th smallest, in the order in which they stand; returns
+** that key. b: room for n. */
+static mt_packed keep_smallest(mt_packed *a, mt_packed *b, int64_t n, int64_t k) {
+  memcpy(b, a, (size_t)n * sizeof *a);
+  const mt_packed bound = kth_smallest(b, n, k);
+  int64_t m = 0;
+  for (int64_t i = 0; i < n && bound != UINT64_MAX; i++) {
+    const mt_packed x = a[i];
+    a[m] = x;
+    m += x <= bound;
+  }
+  return bound;
+}
+
 /* The first k of elements lo .. hi-1 of a line, in order, at the beginning of the
 ** result; *found: how many. Keys beyond the k-th so far are not kept. */
 static void *first_of(const lines *s, int64_t lo, int64_t hi, const char *x,
@@ -159,11 +203,14 @@ static void *first_of(const lines *s, int64_t lo, int64_t hi, const char *x,
     const int64_t count = hi - i < PIECE ? hi - i : PIECE;
     if (i % ((int64_t)PIECE << 14) == 0 && mt_stopped(s->call)) break;
     if ((size_t)(n + count) > s->room) {
-      char *const sorted = sort(s, n, 1, counts, a, b);
-      if (sorted == b) b = a, a = sorted;
+      bound = s->packed ? keep_smallest((mt_packed *)a, (mt_packed *)b, n, s->k)
+                        : UINT64_MAX;
+      if (bound == UINT64_MAX) {
+        char *const sorted = sort(s, n, 1, counts, a, b);
+        if (sorted == b) b = a, a = sorted;
+        bound = s->packed ? ((mt_packed *)a)[s->k - 1] : ((mt_wide *)a)[s->k - 1].key;
+      }
       n = s->k;
-      if (n > 0)
-        bound = s->packed ? ((mt_packed *)a)[n - 1] : ((mt_wide *)a)[n - 1].key;
     }
     load(s, i, count, x, wide);
     if (s->packed) { /* equal keys with later positions are larger here */
