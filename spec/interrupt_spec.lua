@@ -66,6 +66,7 @@ local WORK = {
     os.remove(file)
     ready()
     while true do mt._gunzip(packed) end]],
+  ["pieces without elements"] = "ready() mt.zeros(1 << 40, 0):unbind()",
   loop = "ready() while true do end",
   ["loop of small ops"] = [[
     local a = mt.ones(3) ready() while true do a = a * 1 end]],

@@ -1,5 +1,6 @@
 /* runtime/bind/split.c -- a tensor cut into a table of views: split, chunk, unbind. */
 #include "runtime/bind/args.h"
+#include "runtime/bind/state.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -31,6 +32,7 @@ static int check_dim(lua_State *L, int arg, const char *fname, const mt_view *x)
 static void add_view(lua_State *L, mt_op op, lua_Integer i, const char *fname,
                      int nattr, const int64_t *attr) {
   const int table = lua_gettop(L);
+  mtl_check_interrupt(L); /* a dim of size 2^40 costs nothing beside one of size 0 */
   lua_pushvalue(L, 1);
   for (int k = 0; k < nattr; k++) lua_pushinteger(L, attr[k] + (k < 2)); /* from 1 */
   mtl_call_op(L, op, table + 1, fname);
