@@ -16,6 +16,9 @@
 #define WINDOW 0.25                /* seconds to look at */
 #define MOST   ((size_t)512 << 10) /* bytes on the host between two steps */
 #define ROOM   ((int64_t)64 << 20) /* growth that cannot wait for time */
+#define DEPTH  12                  /* C calls for which there shall be room */
+
+#define OTHER_STACK ((ptrdiff_t)1 << 20) /* bytes: 200 calls, Lua's limit, take less */
 
 /* Lua's own text, with the release that runs; the header tells the one that we were
 ** compiled for. */
@@ -50,6 +53,30 @@ bool mtl_can_finalize(lua_State *L) {
   if (lua_pcall(L, 0, 0, 0) == LUA_OK) return true;
   lua_pop(L, 1);
   return false;
+}
+
+/* stack: how many more calls to make, each within the last */
+static int descend(lua_State *L) {
+  const lua_Integer more = lua_tointeger(L, 1) - 1;
+  if (more == 0) return 0;
+  lua_pushcfunction(L, descend);
+  lua_pushinteger(L, more);
+  lua_call(L, 1, 0);
+  return 0;
+}
+
+bool mtl_is_deep(lua_State *L, mtl_state *s, const char *here) {
+  const ptrdiff_t deep = s->shallow - here;
+  if (deep < 0 || deep > OTHER_STACK) {
+    s->shallow = here;
+    return false;
+  }
+  if (!lua_checkstack(L, 2)) return true;
+  lua_pushcfunction(L, descend);
+  lua_pushinteger(L, DEPTH);
+  if (lua_pcall(L, 1, 0, 0) == LUA_OK) return false;
+  lua_pop(L, 1);
+  return true;
 }
 
 static int64_t live_bytes(const mtl_state *s) {

@@ -30,6 +30,10 @@ typedef struct mtl_pace {
   double major_next;     /* when there is time for the next one */
 } mtl_pace;
 
+/* Bytes of C stack within which no call is deep: Lua's limit is 200 calls, and the
+** leanest, of a Lua function by `for`, takes 195 bytes. */
+#define MTL_SHALLOW 32768
+
 #define MTL_MAX_PENDING 16
 
 /* The Tensor userdata. The second word tells it from any other, whatever metatable
@@ -56,6 +60,8 @@ typedef struct mtl_state {
   bool closed;   /* lua_close has finalized everything of ours */
   int nscopes;   /* mt.scope calls that are running */
   int metatable; /* of tensors: its reference in the registry */
+  const char
+      *shallow; /* the C stack's address where tensors were made in fewest calls */
   mtl_print print;
   /* References on their way into a userdata that is being allocated. What an exhausted
   ** memory leaves here, the next call from outside a finalizer releases. */
@@ -93,6 +99,9 @@ void mtl_step_collector(lua_State *L, mtl_state *s);
 /* Is there room for the call of a finalizer? One that Lua has no memory to call is lost,
 ** and with it the tensor. Lua keeps the room that this asks for. */
 bool mtl_can_finalize(lua_State *L);
+/* Is Lua's C stack nearly full? At its very end Lua cannot call finalizers, and drops
+** them. here: an address in the caller's frame, too far from s->shallow. */
+bool mtl_is_deep(lua_State *L, mtl_state *s, const char *here);
 /* The Lua that runs: "Lua 5.4.4" (collect.c). */
 const char *mtl_lua_release(void);
 /* seconds = mt._collecting() (collect.c) */

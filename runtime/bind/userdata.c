@@ -11,7 +11,7 @@ static const char methods_key = 0;
 
 /* ---- owning ---- */
 
-mt_tensor **mtl_new_tensor_of(lua_State *L, mtl_state *s) {
+static mt_tensor **new_box(lua_State *L, mtl_state *s) {
   mtl_box *b = lua_newuserdatauv(L, sizeof *b, 0);
   b->tensor = NULL;
   b->magic = &mtl_box_magic;
@@ -22,19 +22,37 @@ mt_tensor **mtl_new_tensor_of(lua_State *L, mtl_state *s) {
   return &b->tensor;
 }
 
+static inline bool is_deep(lua_State *L, mtl_state *s) {
+  const char *const here = __builtin_frame_address(0);
+  return (size_t)(s->shallow - here) > MTL_SHALLOW && mtl_is_deep(L, s, here);
+}
+
+static int raise_deep(lua_State *L) {
+  return luaL_error(L, "calls within calls leave no room on Lua's C stack");
+}
+
+mt_tensor **mtl_new_tensor_of(lua_State *L, mtl_state *s) {
+  if (is_deep(L, s)) raise_deep(L);
+  return new_box(L, s);
+}
+
 mt_tensor **mtl_new_tensor(lua_State *L) {
   return mtl_new_tensor_of(L, mtl_state_of(L));
 }
 
 void mtl_push_tensor(lua_State *L, mt_tensor *t) {
   mtl_state *s = mtl_state_of(L);
+  if (is_deep(L, s)) {
+    mt_release(t);
+    raise_deep(L);
+  }
   if (s->npending == MTL_MAX_PENDING) {
     mt_release(t);
     luaL_error(L, "not enough memory");
   }
   const int mine = s->npending++;
   s->pending[mine] = t;
-  mt_tensor **slot = mtl_new_tensor(L);
+  mt_tensor **slot = new_box(L, s);
   *slot = t;
   /* Anything above was left by a finalizer that ran out of memory meanwhile. */
   mtl_drop_pending(s, mine + 1);
