@@ -1,5 +1,5 @@
--- spec/depth_spec.lua: calls within calls until Lua's C stack is full. At its very end
--- Lua cannot call finalizers, and drops them with what they would free: ours stop before.
+-- spec/depth_spec.lua: calls within calls until the C stack that Lua counts is full.
+-- At its very end Lua drops finalizers, with what they would free: ours stop before.
 
 local mt = require "mytensor"
 local message = require("spec.support.expect").message
@@ -32,7 +32,7 @@ describe("calls within calls without end", function()
     grad = function(x, y)
       return function() mt.grad(y:sum(), x, { retain_graph = true }) end
     end,
-    Function = function(x) Again(x) end,
+    Function = Again,
     scope = function(x, y)
       local function again() return (y + x):add(mt.scope(again)) end
       again()

@@ -56,12 +56,11 @@ typedef struct mtl_state {
   mt_context ctx;  /* first: a pointer to it is one to the whole */
   lua_State *main; /* the main thread, which lives as long as the state */
   mtl_pace pace;
-  lua_Hook hook; /* the main thread's when the current call began */
-  bool closed;   /* lua_close has finalized everything of ours */
-  int nscopes;   /* mt.scope calls that are running */
-  int metatable; /* of tensors: its reference in the registry */
-  const char
-      *shallow; /* the C stack's address where tensors were made in fewest calls */
+  lua_Hook hook;       /* the main thread's when the current call began */
+  bool closed;         /* lua_close has finalized everything of ours */
+  int nscopes;         /* mt.scope calls that are running */
+  int metatable;       /* of tensors: its reference in the registry */
+  const char *shallow; /* address of the C stack: the highest that made a tensor */
   mtl_print print;
   /* References on their way into a userdata that is being allocated. What an exhausted
   ** memory leaves here, the next call from outside a finalizer releases. */
