@@ -127,3 +127,159 @@ describe("an op with _", function()
     assert.same({ 1, 3, 5, 7, 9, 11 }, x:totable())
   end)
 end)
+
+describe("a view in place", function()
+  it("is x itself in another shape, over the same elements", function()
+    local x = mt.arange(6):view(2, 3)
+    local row = x[2]
+    assert.is_true(rawequal(x, x:transpose_(1, 2)))
+    assert.same({ { 0, 3 }, { 1, 4 }, { 2, 5 } }, x:totable())
+    x:unsqueeze_ { 1, -1 }
+    assert.same({ 1, 3, 2, 1 }, x:shape())
+    x:mul_(10)
+    assert.same({ 30, 40, 50 }, row:totable())
+    x:squeeze_():t_()
+    assert.same({ { 0, 10, 20 }, { 30, 40, 50 } }, x:totable())
+    assert.same({ 4, 3, 2 }, mt.zeros(2, 3, 4):swapaxes_(1, 3):shape())
+    assert.same({ 3, 2, 4 }, mt.zeros(2, 3, 4):swapdims_(1, 2):shape())
+    assert.same({ 3 }, mt.zeros(3):t_():shape())
+  end)
+
+  -- the same with views that are tensors of their own
+  local function by_views(x, w)
+    local y = x * 2
+    local v = y[2]
+    v:mul_(w)
+    return (y:transpose(1, 2):unsqueeze(1):square() * w:view(3, 1)):sum()
+  end
+
+  it("is recorded, with the base's other views and what is written by them", function()
+    local w = mt.tensor { 1, 2, 3 }
+    local function in_place(x)
+      local y = x * 2
+      local v = y[2]
+      y:transpose_(1, 2)
+      v:mul_(w) -- the base has changed its shape meanwhile
+      y:unsqueeze_(1):square_()
+      return (y * w:view(3, 1)):sum()
+    end
+    local x = mt.randn({ 2, 3 }, { dtype = "float64" })
+    local value, expected = in_place(x), by_views(x, w)
+    assert.equal(expected:item(), value:item())
+    x:requires_grad_()
+    local a = mt.grad(in_place(x), x)[1]
+    local b = mt.grad(by_views(x, w), x)[1]
+    assert.is_true(a:allclose(b))
+    assert.is_true(mt.gradcheck(in_place, { x }))
+    assert.is_true(mt.gradgradcheck(in_place, { x }))
+  end)
+
+  it("leaves what was recorded before as it was", function()
+    local x = mt.randn({ 2, 3 }, { requires_grad = true })
+    local y = x * 1
+    local z = (y * y):sum() -- keeps y
+    y:t_()
+    local t = (y * mt.arange(3):view(3, 1)):sum()
+    assert.is_true(mt.grad(z, x, { retain_graph = true })[1]:allclose(2 * x:detach()))
+    assert.same({ { 0, 1, 2 }, { 0, 1, 2 } }, mt.grad(t, x)[1]:totable())
+  end)
+
+  it("of a view whose base is written to later, too", function()
+    local x = mt.ones({ 2, 3 }, { requires_grad = true })
+    local y = x * 1
+    local v = y:narrow(2, 1, 2)
+    v:t_()
+    y:mul_(mt.tensor { { 1, 2, 3 }, { 4, 5, 6 } })
+    ;(v * mt.tensor { { 1, 10 }, { 100, 1000 } }):sum():backward()
+    assert.same({ { 1, 200, 0 }, { 40, 5000, 0 } }, x.grad:totable())
+  end)
+
+  it("is refused where a gradient knows the shape", function()
+    local x = mt.ones({ 2, 3 }, { requires_grad = true })
+    x:sum():backward()
+    local y = x * 1
+    for _, t in ipairs { x, x.grad } do
+      local err = message(t.t_, t)
+      assert.truthy(err:find("keeps its", 1, true), err)
+    end
+    local err = message(mt.no_grad, function() return y:unsqueeze_(1) end)
+    assert.truthy(err:find("recording is off", 1, true), err)
+    y:retain_grad()
+    y:sum():backward()
+    err = message(y.squeeze_, y)
+    assert.truthy(err:find("that has a gradient", 1, true), err)
+    assert.same({ 2, 3 }, y:shape())
+    x.grad = nil
+    x:requires_grad_(false)
+    assert.same({ 3, 2 }, x:t_():shape())
+  end)
+
+  it("leaves x as it was after an error", function()
+    local x = mt.zeros(2, 3)
+    message(x.transpose_, x, 1, 3)
+    message(x.unsqueeze_, x, 5)
+    message(mt.zeros(2, 3, 4).t_, mt.zeros(2, 3, 4))
+    assert.same({ 2, 3 }, x:shape())
+  end)
+end)
+
+describe("a test in place", function()
+  it("writes 0 and 1 in the tensor's dtype", function()
+    assert.same({ 0, 1, 1 }, mt.tensor({ 1, 2, 3 }, { dtype = "int16" }):gt_(1):totable())
+    assert.same({ 1, 0 }, mt.tensor { 0.5, 2 }:lt_(mt.tensor { 1, 1 }):totable())
+    assert.same({ false, true }, mt.tensor { true, false }:logical_not_():totable())
+    assert.same({ true, false },
+      mt.tensor { true, true }:logical_and_(mt.tensor { 3, 0 }):totable())
+    local x = mt.tensor { 1, 2 }
+    assert.is_true(rawequal(x, x:less_equal_(1)))
+    assert.same({ 1, 0 }, x:totable())
+  end)
+
+  it("has no gradient", function()
+    local x = mt.tensor({ 1, 2 }, { requires_grad = true })
+    local y = x * 1
+    y:ge_(2)
+    ;(y + x):sum():backward()
+    assert.same({ 1, 1 }, x.grad:totable())
+  end)
+
+  it("does not change the shape", function()
+    local err = message(mt.zeros(2).eq_, mt.zeros(2), mt.zeros(3, 2))
+    assert.truthy(err:find("[3, 2]", 1, true), err)
+  end)
+end)
+
+describe("a running result in place", function()
+  it("keeps an integer dtype, and wraps", function()
+    local x = mt.tensor({ 100, 100, 100 }, { dtype = "uint8" })
+    assert.same({ 100, 200, 44 }, x:cumsum_(1):totable())
+    assert.equal("uint8", x:dtype())
+    local y = mt.tensor({ 1, 2, 3 }, { dtype = "int32" })
+    assert.same({ 1, 2, 6 }, y:cumprod_(1):totable())
+    local err = message(mt.tensor { true }.cumsum_, mt.tensor { true }, 1)
+    assert.truthy(err:find("bool", 1, true), err)
+  end)
+end)
+
+describe("mT", function()
+  it("exchanges the last two dims", function()
+    local x = mt.arange(12):view(1, 3, 4)
+    assert.is_true(x:mT():equal(x:transpose(2, 3)))
+    x:mT():zero_()
+    assert.equal(0, x:sum():item())
+    local err = message(mt.zeros(3).mT, mt.zeros(3))
+    assert.truthy(err:find("at least 2 dims", 1, true), err)
+  end)
+end)
+
+describe("clamp_min and clamp_max", function()
+  it("take numbers that the dtype cannot hold, as clamp does", function()
+    local x = mt.tensor({ 0, 100, 255 }, { dtype = "uint8" })
+    assert.same({ 0, 100, 255 }, x:clamp_min(-1):totable())
+    assert.same({ 0, 100, 255 }, x:clamp_max(300):totable())
+    assert.same(x:clamp(1.5, 300):totable(), x:clamp_min(1.5):totable())
+    assert.equal("uint8", x:clamp_min(1.5):dtype())
+    assert.equal("float32", x:clamp_min(mt.tensor { 1.5 }):dtype())
+    assert.same({ 0, 50, 50 }, x:clamp_max_(50):totable())
+  end)
+end)

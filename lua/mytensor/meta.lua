@@ -1043,6 +1043,10 @@ function mt.logical_not(x) end
 ---@return mytensor.Tensor y
 function Tensor:logical_not() end
 
+--- true where x is 0
+---@return mytensor.Tensor y
+function Tensor:logical_not_() end
+
 --- sum
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1502,6 +1506,11 @@ function mt.eq(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:eq(b) end
 
+--- a equals b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:eq_(b) end
+
 --- a differs from b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1512,6 +1521,11 @@ function mt.ne(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:ne(b) end
+
+--- a differs from b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:ne_(b) end
 
 --- a less than b
 ---@param a mytensor.Tensor|number
@@ -1524,6 +1538,11 @@ function mt.lt(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:lt(b) end
 
+--- a less than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:lt_(b) end
+
 --- a less than or equal to b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1534,6 +1553,11 @@ function mt.le(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:le(b) end
+
+--- a less than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:le_(b) end
 
 --- a greater than b
 ---@param a mytensor.Tensor|number
@@ -1546,6 +1570,11 @@ function mt.gt(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:gt(b) end
 
+--- a greater than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:gt_(b) end
+
 --- a greater than or equal to b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1556,6 +1585,11 @@ function mt.ge(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:ge(b) end
+
+--- a greater than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:ge_(b) end
 
 --- a and b, nonzero being true
 ---@param a mytensor.Tensor|number
@@ -1568,6 +1602,11 @@ function mt.logical_and(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:logical_and(b) end
 
+--- a and b, nonzero being true
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logical_and_(b) end
+
 --- a or b, nonzero being true
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1579,6 +1618,11 @@ function mt.logical_or(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:logical_or(b) end
 
+--- a or b, nonzero being true
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logical_or_(b) end
+
 --- one of a and b, nonzero being true
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -1589,6 +1633,11 @@ function mt.logical_xor(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:logical_xor(b) end
+
+--- one of a and b, nonzero being true
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:logical_xor_(b) end
 
 --- a + c * (b - a)
 ---@param a mytensor.Tensor|number
@@ -1892,6 +1941,12 @@ function mt.cumsum(x, dim, reverse) end
 ---@return mytensor.Tensor y
 function Tensor:cumsum(dim, reverse) end
 
+--- running sum along dim, from the end with reverse; integers and bool give int64
+---@param dim integer
+---@param reverse? boolean
+---@return mytensor.Tensor y
+function Tensor:cumsum_(dim, reverse) end
+
 --- running product along dim; integers and bool give int64
 ---@param x mytensor.Tensor
 ---@param dim integer
@@ -1902,6 +1957,11 @@ function mt.cumprod(x, dim) end
 ---@param dim integer
 ---@return mytensor.Tensor y
 function Tensor:cumprod(dim) end
+
+--- running product along dim; integers and bool give int64
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:cumprod_(dim) end
 
 --- running maximum along dim, and where it stands: the last of ties; NaN stays once met
 ---@param x mytensor.Tensor
@@ -2553,6 +2613,12 @@ function mt.transpose(x, dim0, dim1) end
 ---@return mytensor.Tensor y
 function Tensor:transpose(dim0, dim1) end
 
+--- two dims exchanged
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function Tensor:transpose_(dim0, dim1) end
+
 --- dims in the given order
 ---@param x mytensor.Tensor
 ---@param order integer|integer[]
@@ -2586,6 +2652,11 @@ function mt.squeeze(x, dim) end
 ---@return mytensor.Tensor y
 function Tensor:squeeze(dim) end
 
+--- dims of size 1 removed
+---@param dim? integer|integer[]
+---@return mytensor.Tensor y
+function Tensor:squeeze_(dim) end
+
 --- a dim of size 1 inserted before dim; a list: several, which have these places in the result
 ---@param x mytensor.Tensor
 ---@param dim integer
@@ -2596,6 +2667,11 @@ function mt.unsqueeze(x, dim) end
 ---@param dim integer
 ---@return mytensor.Tensor y
 function Tensor:unsqueeze(dim) end
+
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:unsqueeze_(dim) end
 
 --- windows of size elements, step apart, along dim; the window is a new last dim
 ---@param x mytensor.Tensor
@@ -3322,6 +3398,38 @@ function Tensor:nan_to_num(nan, posinf, neginf) end
 ---@return mytensor.Tensor y
 function Tensor:nan_to_num_(nan, posinf, neginf) end
 
+--- x, or value where x is below it; NaN if either is
+---@param x mytensor.Tensor
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.clamp_min(x, value) end
+
+--- x, or value where x is below it; NaN if either is
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:clamp_min(value) end
+
+--- x, or value where x is below it; NaN if either is
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:clamp_min_(value) end
+
+--- x, or value where x is above it; NaN if either is
+---@param x mytensor.Tensor
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.clamp_max(x, value) end
+
+--- x, or value where x is above it; NaN if either is
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:clamp_max(value) end
+
+--- x, or value where x is above it; NaN if either is
+---@param value mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:clamp_max_(value) end
+
 --- true where |a - b| <= atol + rtol * |b|
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -3349,6 +3457,11 @@ function mt.nextafter(a, b) end
 ---@param b mytensor.Tensor
 ---@return mytensor.Tensor next
 function Tensor:nextafter(b) end
+
+--- the dtype's next number after a, towards b
+---@param b mytensor.Tensor
+---@return mytensor.Tensor next
+function Tensor:nextafter_(b) end
 
 --- x = mantissa * 2^exponent, |mantissa| in [0.5, 1), or 0
 ---@param x mytensor.Tensor
@@ -4209,6 +4322,11 @@ function mt.greater(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:greater(b) end
 
+--- a greater than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:greater_(b) end
+
 --- a greater than or equal to b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -4219,6 +4337,11 @@ function mt.greater_equal(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:greater_equal(b) end
+
+--- a greater than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:greater_equal_(b) end
 
 --- a less than b
 ---@param a mytensor.Tensor|number
@@ -4231,6 +4354,11 @@ function mt.less(a, b) end
 ---@return mytensor.Tensor y
 function Tensor:less(b) end
 
+--- a less than b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:less_(b) end
+
 --- a less than or equal to b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
@@ -4241,6 +4369,11 @@ function mt.less_equal(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:less_equal(b) end
+
+--- a less than or equal to b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:less_equal_(b) end
 
 --- product
 ---@param a mytensor.Tensor|number
@@ -4281,6 +4414,11 @@ function mt.not_equal(a, b) end
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:not_equal(b) end
+
+--- a differs from b
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor y
+function Tensor:not_equal_(b) end
 
 --- the dims first .. last made one
 ---@param x mytensor.Tensor
@@ -4325,6 +4463,12 @@ function mt.swapaxes(x, dim0, dim1) end
 function Tensor:swapaxes(dim0, dim1) end
 
 --- two dims exchanged
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function Tensor:swapaxes_(dim0, dim1) end
+
+--- two dims exchanged
 ---@param x mytensor.Tensor
 ---@param dim0 integer
 ---@param dim1 integer
@@ -4336,6 +4480,12 @@ function mt.swapdims(x, dim0, dim1) end
 ---@param dim1 integer
 ---@return mytensor.Tensor y
 function Tensor:swapdims(dim0, dim1) end
+
+--- two dims exchanged
+---@param dim0 integer
+---@param dim1 integer
+---@return mytensor.Tensor y
+function Tensor:swapdims_(dim0, dim1) end
 
 --- quotient, always a float
 ---@param a mytensor.Tensor|number
@@ -4382,6 +4532,11 @@ function mt.expand_dims(x, dim) end
 ---@param dim integer
 ---@return mytensor.Tensor y
 function Tensor:expand_dims(dim) end
+
+--- a dim of size 1 inserted before dim; a list: several, which have these places in the result
+---@param dim integer
+---@return mytensor.Tensor y
+function Tensor:expand_dims_(dim) end
 
 --- y[i][j] = a[i] * b[j]
 ---@param a mytensor.Tensor
@@ -4612,6 +4767,11 @@ function Tensor:item() end
 ---@return any
 function Tensor:long() end
 
+--- `y = x:mT()`
+--- the last two dims exchanged
+---@return any
+function Tensor:mT() end
+
 --- `t:ndim()`
 --- gives integer; how many dims there are
 ---@return any
@@ -4714,6 +4874,11 @@ function Tensor:stride(d) end
 --- a matrix transposed; what has fewer dims stays
 ---@return any
 function Tensor:t() end
+
+--- `x = x:t_()`
+--- x itself becomes x:t()
+---@return any
+function Tensor:t_() end
 
 --- `dx = x:tanh_backward(dy)`
 --- dy * (1 - y * y), y = tanh(x)

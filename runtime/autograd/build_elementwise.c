@@ -1,5 +1,5 @@
 /* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
-** nextafter, frexp, glu, prelu. */
+** clamp_min, clamp_max, nextafter, frexp, glu, prelu. */
 #include <float.h>
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
@@ -79,6 +79,32 @@ mt_status mt_build_isclose(mt_build_call *call) {
   call->out[0] = y;
   return MT_OK;
 }
+
+/* ---- clamp_min, clamp_max ---- */
+
+/* A number is one of clamp's bounds; a tensor counts for the dtype, and gets a gradient
+** where it is the result. */
+static mt_status limit(mt_build_call *call, mt_op beyond, int which) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0], *const bound = call->in[1];
+  double value = 0;
+  const int64_t whole = bound->wrapped ? mt_citem(c, bound, &value) : 0;
+  if (bound->wrapped && value == value) {
+    mt_attr attr[2];
+    mt_op_presets(MT_OP_clamp, attr);
+    attr[which] = MT_IS_FLOAT(bound->v.dtype) ? mt_attr_f(value) : mt_attr_i(whole);
+    call->out[0] = mt_c1a(c, MT_OP_clamp, x, 2, attr);
+    return MT_OK;
+  }
+  mt_tensor *const nan = mt_c2(c, MT_OP_ne, bound, bound);
+  mt_tensor *const takes = mt_c2(c, MT_OP_logical_or, mt_c2(c, beyond, x, bound), nan);
+  call->out[0] = mt_c3(c, MT_OP_where, takes, bound, x);
+  return MT_OK;
+}
+
+mt_status mt_build_clamp_min(mt_build_call *call) { return limit(call, MT_OP_lt, 0); }
+
+mt_status mt_build_clamp_max(mt_build_call *call) { return limit(call, MT_OP_gt, 1); }
 
 /* ---- parts of floats ---- */
 

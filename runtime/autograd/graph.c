@@ -286,6 +286,7 @@ mt_status mt_set_grad(mt_tensor *t, mt_tensor *g) {
   if (!p) return MT_EMEMORY;
   mt_tensor *const old = p->grad;
   p->grad = g ? mt_retain(g) : NULL;
+  if (g) g->gradient = true;
   mt_release(old);
   return MT_OK;
 }

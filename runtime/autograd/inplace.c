@@ -168,8 +168,17 @@ static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
   return status;
 }
 
-static mt_status check_result(const mt_tensor *x, const mt_tensor *y) {
-  if (mt_same_shape(&x->v, &y->v) && x->v.dtype == y->v.dtype) return MT_OK;
+/* Do results take x's dtype, whatever theirs is? Truth values do, 0 and 1, and running
+** sums and products of integers, which are int64. */
+static bool converts(const mt_opinfo *op, const mt_tensor *x) {
+  if (op->kind == MT_KIND_COMPARE || op->kind == MT_KIND_PREDICATE) return true;
+  return (op->op == MT_OP_cumsum || op->op == MT_OP_cumprod) && MT_IS_INT(x->v.dtype);
+}
+
+static mt_status check_result(const mt_opinfo *op, const mt_tensor *x,
+                              const mt_tensor *y) {
+  const bool fits = x->v.dtype == y->v.dtype || converts(op, x);
+  if (mt_same_shape(&x->v, &y->v) && fits) return MT_OK;
   return mt_fail_arg(MT_EGRAD, 1,
                      "the result of shape %s, %s does not fit in place into "
                      "shape %s, %s",
@@ -177,13 +186,13 @@ static mt_status check_result(const mt_tensor *x, const mt_tensor *y) {
                      mt_view_text(&x->v), mt_dtype_name(x->v.dtype));
 }
 
-/* Any other op: compute, then copy. */
+/* Any other op: compute, then copy, which converts. */
 static mt_status run_and_copy(mt_context *ctx, const mt_opinfo *op, int nin,
                               mt_tensor *const *in, const mt_attr *attr) {
   mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
   int n = 0;
   MT_TRY(mt_apply(ctx, op->op, nin, in, attr, out, &n));
-  mt_status status = check_result(in[0], out[0]);
+  mt_status status = check_result(op, in[0], out[0]);
   if (status == MT_OK && out[0] != in[0]) {
     status =
         mt_apply_inplace(ctx, MT_OP__copy, 2, (mt_tensor *[]){in[0], out[0]}, NULL);
@@ -192,10 +201,48 @@ static mt_status run_and_copy(mt_context *ctx, const mt_opinfo *op, int nin,
   return status;
 }
 
+/* May x stand for another view of its elements from now on? What leads gradients to it
+** knows its shape. */
+static mt_status check_reshaped(const mt_context *ctx, const mt_tensor *x) {
+  const mt_autograd *const p = x->autograd;
+  if (x->gradient) {
+    return mt_fail_arg(MT_EGRAD, 1, "a gradient keeps its tensor's shape");
+  }
+  if (!p) return MT_OK;
+  if (p->accumulate || (mt_requires_grad(x) && mt_is_leaf(x))) {
+    return mt_fail_arg(MT_EGRAD, 1, "a leaf that requires grad keeps its shape");
+  }
+  if (p->grad) {
+    return mt_fail_arg(MT_EGRAD, 1, "a tensor that has a gradient keeps its shape");
+  }
+  if (mt_requires_grad(x) && !ctx->grad_enabled) {
+    return mt_fail_arg(
+        MT_EGRAD, 1, "a tensor with a history keeps its shape while recording is off");
+  }
+  return MT_OK;
+}
+
+/* x itself becomes the view of it that op makes; its elements stay where they are. */
+static mt_status run_view(mt_context *ctx, mt_op op, mt_tensor *x,
+                          const mt_attr *attr) {
+  mt_tensor *y = NULL;
+  MT_TRY(check_reshaped(ctx, x));
+  MT_TRY(mt_apply(ctx, op, 1, &x, attr, &y, NULL));
+  const mt_edge made = y->autograd->edge;
+  mt_status status = made.node ? mt_set_history(x, made.node, made.output) : MT_OK;
+  if (status == MT_OK) {
+    mt_view_copy(&x->v, &y->v);
+    x->offset = y->offset;
+  }
+  mt_release(y);
+  return status;
+}
+
 mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                            const mt_attr *attr) {
   const mt_opinfo *const info = mt_op_info(op);
   mt_tensor *const x = in[0];
+  if (info->kind == MT_KIND_VIEW) return run_view(ctx, op, x, attr);
   const mt_autograd *const p = x->autograd;
   const bool recording =
       ctx->grad_enabled && MT_IS_FLOAT(x->v.dtype) &&
@@ -207,7 +254,7 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   } else {
     mt_op_presets(op, all);
   }
-  if (info->kind == MT_KIND_COMPOSITE || info->kind == MT_KIND_VIEW || info->nout > 1) {
+  if (info->kind == MT_KIND_COMPOSITE || info->nout > 1 || converts(info, x)) {
     return run_and_copy(ctx, info, nin, in, all);
   }
   return run_direct(ctx, info, nin, in, all, recording);

@@ -142,6 +142,7 @@ static mt_status accumulate(mt_walk *w, mt_autograd *p, mt_tensor *g) {
     MT_TRY(mt_apply(w->ctx, MT_OP_add, 2, in, NULL, &sum, NULL));
   }
   mt_tensor *const old = p->grad;
+  sum->gradient = true;
   p->grad = sum;
   mt_release(old);
   return MT_OK;

@@ -46,20 +46,47 @@ static int call_op_inplace(lua_State *L) {
   return mtl_call_op_inplace_of(L, s, f->op, 1, f->name);
 }
 
+/* How many dims x at 1 has, of which t takes at most 2. */
+static int check_flat(lua_State *L, const char *fname) {
+  const mt_tensor *x = mtl_check_tensor(L, 1, fname);
+  if (x->v.ndim > 2) {
+    mtl_argerror(L, 1, fname, "at most 2 dims expected, got shape %s",
+                 mt_view_text(&x->v));
+  }
+  lua_settop(L, 1);
+  return x->v.ndim;
+}
+
 /* y = x:t(): a matrix transposed; what has fewer dims stays */
 static int tensor_t(lua_State *L) {
   mtl_enter(L);
-  const mt_tensor *x = mtl_check_tensor(L, 1, "t");
-  const int ndim = x->v.ndim;
-  if (ndim > 2) {
-    return mtl_argerror(L, 1, "t", "at most 2 dims expected, got shape %s",
-                        mt_view_text(&x->v));
-  }
-  lua_settop(L, 1);
-  if (ndim < 2) return mtl_call_op(L, MT_OP__alias, 1, "t");
+  if (check_flat(L, "t") < 2) return mtl_call_op(L, MT_OP__alias, 1, "t");
   lua_pushinteger(L, 1);
   lua_pushinteger(L, 2);
   return mtl_call_op(L, MT_OP_transpose, 1, "t");
+}
+
+/* x = x:t_(): x itself becomes x:t() */
+static int tensor_t_inplace(lua_State *L) {
+  mtl_state *s = mtl_enter_state(L);
+  if (check_flat(L, "t_") < 2) return 1;
+  lua_pushinteger(L, 1);
+  lua_pushinteger(L, 2);
+  return mtl_call_op_inplace_of(L, s, MT_OP_transpose, 1, "t_");
+}
+
+/* y = x:mT(): the last two dims exchanged */
+static int tensor_matrix_transpose(lua_State *L) {
+  mtl_enter(L);
+  const mt_tensor *x = mtl_check_tensor(L, 1, "mT");
+  if (x->v.ndim < 2) {
+    return mtl_argerror(L, 1, "mT", "at least 2 dims expected, got shape %s",
+                        mt_view_text(&x->v));
+  }
+  lua_settop(L, 1);
+  lua_pushinteger(L, -2);
+  lua_pushinteger(L, -1);
+  return mtl_call_op(L, MT_OP_transpose, 1, "mT");
 }
 
 /* Names that people bring along. Each is one of ours under another name, never a
@@ -272,6 +299,11 @@ static void register_op(lua_State *L, const mt_opinfo *op, const char *name) {
   lua_setfield(L, -2, with_bar);
 }
 
+static const luaL_Reg methods[] = {{"t", tensor_t},
+                                   {"t_", tensor_t_inplace},
+                                   {"mT", tensor_matrix_transpose},
+                                   {NULL, NULL}};
+
 /* stack: module */
 void mtl_open_ops(lua_State *L) {
   if (mt_op_table_check() != MT_OK) luaL_error(L, "%s", mt_last_error()->text);
@@ -285,7 +317,6 @@ void mtl_open_ops(lua_State *L) {
   for (size_t i = 0; i < sizeof ALIASES / sizeof *ALIASES; i++) {
     register_op(L, mt_op_info(ALIASES[i].op), ALIASES[i].name);
   }
-  lua_pushcfunction(L, tensor_t);
-  lua_setfield(L, -2, "t");
+  luaL_setfuncs(L, methods, 0);
   lua_pop(L, 1);
 }

@@ -86,8 +86,9 @@ struct mt_opinfo {
   const char *formula[4]; /* value, then the gradients; elementwise rows */
   mt_rule rule;           /* NULL: COMPOSITE and elementwise rows */
   bool differentiable;    /* some gradient flows */
-  bool inplace;           /* has a name_ form ("-> y!"): y has x's shape and dtype */
-  bool internal;          /* its name begins with _ */
+  bool inplace;      /* has a name_ form ("-> y!"): y has x's shape and dtype; of VIEW
+                          ** rows: x itself becomes that view */
+  bool internal;     /* its name begins with _ */
   uint32_t kept;     /* bits of inputs that hold positions, labels or masks: they keep
                     ** their dtype and do not count for promotion. By name: index,
                     ** labels, mask, cond. */

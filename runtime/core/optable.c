@@ -129,7 +129,8 @@ static mt_status finish_row(mt_opinfo *row) {
   if (row->kind == MT_KIND_COMPOSITE) {
     row->differentiable = !is_constant(row->out_name[0]);
   } else if (row->kind == MT_KIND_UNARY || row->kind == MT_KIND_BINARY ||
-             row->kind == MT_KIND_TERNARY) {
+             row->kind == MT_KIND_TERNARY || row->kind == MT_KIND_COMPARE ||
+             row->op == MT_OP_logical_not) {
     row->inplace = true;
   }
   return MT_OK;

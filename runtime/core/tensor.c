@@ -54,7 +54,7 @@ static mt_tensor *wrap_storage(mt_storage *s, mt_dtype dtype) {
   t->v.data = s->data;
   t->v.dtype = dtype;
   t->refs = 1;
-  t->wrapped = false;
+  t->wrapped = t->gradient = false;
   t->storage = s;
   t->offset = 0;
   t->autograd = NULL;

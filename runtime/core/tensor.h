@@ -33,7 +33,8 @@ typedef struct mt_storage {
 typedef struct mt_tensor {
   mt_view v; /* v.data = storage->data + offset * size */
   int refs;
-  bool wrapped; /* a Lua number: does not promote within its kind */
+  bool wrapped;  /* a Lua number: does not promote within its kind */
+  bool gradient; /* of another tensor, whose shape it keeps */
   mt_storage *storage;
   int64_t offset;        /* elements from the start of storage */
   mt_autograd *autograd; /* NULL: takes no part */

@@ -28,6 +28,7 @@ STARTS = {
     "gen_language": (1,),
     "gen_arrange": (2,),
     "gen_inverse": (3,),
+    "gen_names": (4,),
 }
 
 

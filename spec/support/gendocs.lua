@@ -147,7 +147,10 @@ labels count from 1, negative ones from the end.]]
           facts[#facts + 1] = "dtypes: " .. (DTYPES[row.dtypes] or row.dtypes)
         end
         if row.differentiable then facts[#facts + 1] = "differentiable" end
-        if row.inplace then facts[#facts + 1] = "in place" end
+        if row.inplace then
+          facts[#facts + 1] = "in place"
+            .. (row.kind == "view" and ": x itself becomes that view" or "")
+        end
         if #facts > 0 then
           add ""
           add("%s.", table.concat(facts, "; "))

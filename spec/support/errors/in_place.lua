@@ -20,6 +20,16 @@ return {
       .. "place while recording is on)" },
   { "mt.zeros(2):copy_(mt.zeros(3))",
     "bad argument #1 to 'copy_' (shape [3] does not broadcast to shape [2])" },
+  { "mt.ones({2, 3}, {requires_grad = true}):t_()",
+    "calling 't_' on bad self (a leaf that requires grad keeps its shape)" },
+  { "mt.zeros(2, 3):transpose_(1, 3)",
+    "bad argument #2 to 'transpose_' (dim 3 is out of range for shape [2, 3]: 1 .. 2 "
+      .. "or -2 .. -1)" },
+  { "mt.zeros(3):eq_(mt.zeros(2, 3))",
+    "calling 'eq_' on bad self (the result of shape [2, 3], bool does not fit in place "
+      .. "into shape [3], float32)" },
+  { "mt.zeros(3):mT()",
+    "calling 'mT' on bad self (at least 2 dims expected, got shape [3])" },
   { 'mt.zeros(2):fill_("x")',
     "bad argument #1 to 'fill_' (value: number expected, got string)" },
 }
