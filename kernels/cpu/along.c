@@ -6,9 +6,12 @@
 #define AHEAD 2 /* blocks, of what is fetched while another is written */
 
 /* An argument's place in a step: in the tensor itself, or NULL. */
-static char *in_place(const mt_along *j, int k, char *here, int64_t stride) {
-  const bool direct = j->dtype[k] == j->work[k] && stride == mt_cpu_size(j->dtype[k]);
-  return direct && !j->streamed[k] ? here : NULL;
+static char *in_place(const mt_along *j, int k, bool along, char *here,
+                      int64_t stride) {
+  const int64_t size = mt_cpu_size(j->dtype[k]);
+  if (j->dtype[k] != j->work[k]) return NULL;
+  if (j->streamed[k]) return along && j->how & MT_ALONG_PAST ? here : NULL;
+  return stride == (along && j->how & MT_ALONG_BACK ? -size : size) ? here : NULL;
 }
 
 static void write_out(const mt_along *j, int k, int64_t n, const char *from, char *here,
@@ -31,14 +34,14 @@ static void run_block(const mt_along *j, int64_t n, bool along, int64_t i,
       continue;
     }
     here[k] = j->data[k] + offset[k] + i * j->stride[k];
-    p[k] = in_place(j, k, here[k], stride[k]);
+    p[k] = in_place(j, k, along, here[k], stride[k]);
     if (p[k]) continue;
     p[k] = room[k];
     if (k >= MT_ALONG_X)
       mt_cpu_load(j->dtype[k], n, here[k], stride[k], j->work[k], p[k]);
   }
   if (quiet) p[MT_ALONG_Y] = NULL;
-  j->step(n, along, i, p, s);
+  j->step(n, along ? j->how : 0, i, p, s);
   const int64_t next = along ? AHEAD * MT_ALONG_BLOCK * stride[MT_ALONG_X]
                              : AHEAD * j->stride[MT_ALONG_X];
   const mt_ahead ahead = {here[MT_ALONG_X] + next,
@@ -50,9 +53,9 @@ static void run_block(const mt_along *j, int64_t n, bool along, int64_t i,
 
 void mt_along_part(const mt_along *j, const int64_t *offset, int64_t lo, int64_t hi,
                    bool quiet, mt_along_state *s) {
-  for (int64_t i = lo; i < hi; i += MT_ALONG_BLOCK) {
-    const int64_t n = hi - i < MT_ALONG_BLOCK ? hi - i : MT_ALONG_BLOCK;
-    if (i % (MT_ALONG_BLOCK << 11) == 0 && mt_stopped(j->call)) return;
+  for (int64_t i = lo; i < hi; i += j->block) {
+    const int64_t n = hi - i < j->block ? hi - i : j->block;
+    if (i % (MT_SCAN_BLOCK << 8) == 0 && mt_stopped(j->call)) return;
     run_block(j, n, true, i, offset, j->stride, quiet, s);
   }
 }
@@ -99,22 +102,35 @@ static int64_t without_dim(const mt_view *v, int d, mt_view *rest) {
   return v->ndim > 0 ? v->stride[d] * mt_cpu_size(v->dtype) : 0;
 }
 
-/* Does a result pass the caches? If all its blocks begin with a line. */
+/* Does a result pass the caches? If all its blocks begin with a line, or, in reverse,
+** end with one. */
 static bool streams(const mt_along *j, int k) {
   const int64_t size = mt_cpu_size(j->dtype[k]);
+  const bool back = !j->across && j->how & MT_ALONG_BACK;
+  const int64_t step = j->across ? j->others.stride[k][0] : j->stride[k];
   if (j->dtype[k] != j->work[k]) return false;
-  if ((j->across ? j->others.stride[k][0] : j->stride[k]) != size) return false;
+  if (step != (back ? -size : size)) return false;
   for (int d = j->across; d < j->others.ndim; d++)
     if (j->others.stride[k][d] % MT_LINE != 0) return false;
   if (j->across && j->stride[k] % MT_LINE != 0) return false;
-  return mt_cpu_streams(j->data[k], j->others.numel * j->length * size);
+  return mt_cpu_streams(j->data[k] + (back ? size : 0),
+                        j->others.numel * j->length * size);
+}
+
+/* Do lines lie backwards, wherever they are? */
+static bool lies_back(const mt_along *j) {
+  for (int k = 0; k < MT_ALONG_ARGS; k++)
+    if (j->data[k] &&
+        (j->dtype[k] != j->work[k] || j->stride[k] != -mt_cpu_size(j->dtype[k])))
+      return false;
+  return true;
 }
 
 void mt_along_make(mt_along *j, const mt_call *call, const mt_view *const *view,
-                   int dim, bool reverse, mt_dtype work, mt_along_fn step) {
+                   int dim, bool reverse, mt_dtype work, mt_along_fn step, int able) {
   const mt_view *x = view[MT_ALONG_X], *arg[MT_ALONG_ARGS] = {NULL};
   mt_view rest[MT_ALONG_ARGS];
-  *j = (mt_along){.call = call, .step = step};
+  *j = (mt_along){.call = call, .step = step, .how = MT_ALONG_LINE};
   j->length = x->ndim ? x->shape[dim] : 1;
   for (int k = 0; k < MT_ALONG_ARGS; k++) {
     if (!view[k]) continue;
@@ -135,7 +151,17 @@ void mt_along_make(mt_along *j, const mt_call *call, const mt_view *const *view,
   j->across = j->stride[MT_ALONG_X] != size &&
               j->others.stride[MT_ALONG_X][0] == size && j->others.size[0] >= 8;
   if (j->others.numel == 0 || j->length == 0) return;
-  for (int k = 0; k < MT_ALONG_X; k++) j->streamed[k] = j->data[k] && streams(j, k);
+  if (lies_back(j)) j->how |= able & MT_ALONG_BACK;
+  bool past = able & MT_ALONG_PAST;
+  bool direct = call->nout < 2 || j->data[MT_ALONG_AT]; /* no room is needed */
+  for (int k = 0; k < MT_ALONG_X; k++) {
+    j->streamed[k] = j->data[k] && streams(j, k);
+    past = past && (j->streamed[k] || !j->data[k]);
+  }
+  if (past) j->how |= MT_ALONG_PAST;
+  for (int k = 0; k < MT_ALONG_ARGS; k++)
+    direct = direct && (!j->data[k] || in_place(j, k, true, j->data[k], j->stride[k]));
+  j->block = direct ? MT_SCAN_BLOCK : MT_ALONG_BLOCK;
 }
 
 void mt_along_run(mt_along *j) {

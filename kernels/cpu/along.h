@@ -5,8 +5,8 @@
 
 #include "kernels/cpu/cpu.h"
 
-#define MT_ALONG_BLOCK \
-  512 /* elements of a line, or lines, that a step function takes */
+#define MT_SCAN_BLOCK  4096 /* elements of a line that a step function takes at most */
+#define MT_ALONG_BLOCK 512  /* elements of a line, or lines, that are copied at once */
 
 typedef union mt_along_number {
   double f;
@@ -19,9 +19,14 @@ typedef struct mt_along_state {
   int64_t at[MT_ALONG_BLOCK];
 } mt_along_state;
 
-/* n steps of one line (along), or a step of each of n lines, from position `first` (from
-** 0) on; at 0 the state is set first. p: y, positions (from 1), x, a, contiguous. */
-typedef void (*mt_along_fn)(int64_t n, bool along, int64_t first, char *const *p,
+/* How a step function goes: 0: a step of each of n lines; else n steps of one line, and of
+** what the function is able to: from higher addresses to lower ones, p being the first
+** elements; with stores that pass the caches, y and positions beginning with a line. */
+enum { MT_ALONG_LINE = 1, MT_ALONG_BACK = 2, MT_ALONG_PAST = 4 };
+
+/* From position `first` (from 0) on; at 0 the state is set first. p: y, positions (from
+** 1), x, a, contiguous. */
+typedef void (*mt_along_fn)(int64_t n, int how, int64_t first, char *const *p,
                             mt_along_state *s);
 
 /* The arguments, in this order: y; positions, or NULL; x; a, or NULL. */
@@ -30,6 +35,8 @@ enum { MT_ALONG_Y, MT_ALONG_AT, MT_ALONG_X, MT_ALONG_A, MT_ALONG_ARGS };
 typedef struct mt_along {
   const mt_call *call;
   mt_along_fn step;
+  int how;                       /* of the steps of one line */
+  int64_t block;                 /* elements of a line that a step function is given */
   int64_t length, blocks;        /* of the dim; of neighbours in the innermost other */
   bool across;                   /* many lines at once: they hold the neighbours */
   mt_space others;               /* the arguments without the dim */
@@ -39,9 +46,9 @@ typedef struct mt_along {
   bool streamed[MT_ALONG_ARGS];                       /* passes the caches */
 } mt_along;
 
-/* work: of y, x and a in the steps. */
+/* work: of y, x and a in the steps; able: what else than MT_ALONG_LINE they can do. */
 void mt_along_make(mt_along *j, const mt_call *call, const mt_view *const *view,
-                   int dim, bool reverse, mt_dtype work, mt_along_fn step);
+                   int dim, bool reverse, mt_dtype work, mt_along_fn step, int able);
 void mt_along_run(mt_along *j);
 
 /* Steps lo .. hi - 1 of one line, which has these offsets; lo begins a block. quiet: y is
@@ -50,8 +57,6 @@ void mt_along_part(const mt_along *j, const int64_t *offset, int64_t lo, int64_t
                    bool quiet, mt_along_state *s);
 
 /* ---- steps of rows_scan.c and rows_extremes.c -------------------------------------- */
-#define MT_SCAN_BLOCK 4096 /* steps of one local sum */
-
 /* For float32, float64, int64. */
 typedef const mt_along_fn mt_along_table[3];
 MT_ISA_DECLARE(mt_along_table, mt_scan_steps);

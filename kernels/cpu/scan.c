@@ -82,7 +82,8 @@ static mt_status cumsum_run(const mt_call *call) {
   const int dim = (int)call->attr[0].i[0];
   mt_along j;
   mt_along_make(&j, call, view, dim, call->attr[1].i[0] != 0, work,
-                (*MT_ISA_PICK(mt_scan_steps))[mt_along_place(work)]);
+                (*MT_ISA_PICK(mt_scan_steps))[mt_along_place(work)],
+                MT_ALONG_BACK | MT_ALONG_PAST);
   shared_line l = {.along = &j, .blocks = blocks_of(call->in[0], dim)};
   l.parts = call->num_threads < l.blocks / LEAST_BLOCKS ? call->num_threads
                                                         : l.blocks / LEAST_BLOCKS;

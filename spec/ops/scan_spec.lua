@@ -155,6 +155,22 @@ describe("running sums", function()
     end
   end)
 
+  it("from the other end are those of what is flipped, bit by bit", function()
+    local function compare(n, dtype)
+      local x = dtype == "bool" and mt.rand(n):gt(0.5) or (mt.rand(n) * 100):to(dtype)
+      local want = x:flip(1):cumsum(1):flip(1)
+      assert.is_true(x:cumsum(1, true):equal(want), dtype .. " of " .. n)
+    end
+    for _, n in ipairs(SIZES) do
+      for _, dtype in ipairs(ALL) do compare(n, dtype) end
+    end
+    if shell.sanitized then return end
+    for dtype, n in pairs { float32 = 9 << 20, float64 = 9 << 19, int64 = 9 << 19 } do
+      compare(n, dtype) -- past the caches
+      compare(n + 5, dtype) -- not so: the last element ends within a line
+    end
+  end)
+
   it("of nothing, and of one number", function()
     assert.same({ 0 }, mt.zeros(0):cumsum(1):shape())
     assert.same({ 3, 0 }, mt.zeros(3, 0):cumsum(1):shape())
@@ -219,13 +235,16 @@ describe("running extremes", function()
 
   it("larger than the caches", function()
     if shell.sanitized then pending "takes long" end
-    local x = mt.rand(2100, 4096)
-    for dim = 1, 2 do
-      local y, at = x:cummin(dim)
-      local few, places = x:narrow(3 - dim, 40, 64):cummin(dim)
-      assert.is_true(y:narrow(3 - dim, 40, 64):equal(few))
-      assert.is_true(at:narrow(3 - dim, 40, 64):equal(places))
-      assert.is_true(x:gather(dim, at):equal(y))
+    for dtype, n in pairs { float32 = 2100, float64 = 1050, int64 = 1050 } do
+      local x = mt.rand(n, 4096):mul(1e6):to(dtype)
+      x[{ {}, { 1, 2000 } }] = mt.arange(2000):neg():div(8):floor() -- in steps
+      for dim = 1, 2 do
+        local y, at = x:cummin(dim)
+        local few, places = x:narrow(3 - dim, 40, 64):cummin(dim)
+        assert.is_true(y:narrow(3 - dim, 40, 64):equal(few))
+        assert.is_true(at:narrow(3 - dim, 40, 64):equal(places))
+        assert.is_true(x:gather(dim, at):equal(y))
+      end
     end
   end)
 end)
