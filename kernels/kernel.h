@@ -26,7 +26,6 @@ typedef enum mt_status {
   MT_EUNSUPPORTED, /* no kernel for this dtype on this device */
   MT_EFAULT,       /* bad data: an index or label out of range, integer x / 0 */
   MT_EGRAD,        /* autograd: released graph, changed in place, no gradient */
-  MT_EIO,          /* a file or a library */
   MT_EINTERRUPT,   /* the host wants the op to end (Ctrl-C) */
   MT_ELUA,         /* a Lua error value waits in the state (hooks, mt.Function) */
   MT_EINTERNAL     /* a broken promise of our own */

@@ -42,6 +42,38 @@ describe("mt.extension.load", function()
       assert.equal(4, (modules_in(here)))
     end)
 
+  it("sees a header that comes to stand before the one that was included", function()
+    needs "cc"
+    local here = folder()
+    shell.write(here .. "/count.c", COUNT)
+    for _, name in ipairs { "first", "second" } do
+      assert(mt._make_folder(here .. "/" .. name))
+    end
+    local function answer()
+      local r = run(here, [[
+        print(mt.extension.load { name = "count", sources = { here .. "/count.c" },
+          flags = { "-I", here .. "/first/", "-I" .. here .. "/second" } }.answer())]])
+      assert.equal(0, r.code, r.err)
+      return tonumber(r.out), (modules_in(here))
+    end
+    shell.write(here .. "/second/answer.h", "#define ANSWER 41\n")
+    assert.same({ 41, 1 }, { answer() })
+    assert.same({ 41, 1 }, { answer() })
+    shell.write(here .. "/first/answer.h", "#define ANSWER 42\n")
+    assert.same({ 42, 2 }, { answer() })
+    shell.write(here .. "/answer.h", "#define ANSWER 43\n") -- beside the source
+    assert.same({ 43, 3 }, { answer() })
+  end)
+
+  it("refuses sources that are no regular files", function()
+    local here = folder()
+    assert.is_true(os.execute("mkfifo " .. here .. "/pipe.c"))
+    local ok, err = pcall(mt.extension.load, { name = "pipe",
+      sources = { here .. "/pipe.c" } })
+    assert.is_false(ok)
+    assert.truthy(err:find("pipe.c is no regular file", 1, true), err)
+  end)
+
   it("gives the compiler's and the linker's messages", function()
     needs "cc"
     local here = folder()
@@ -329,12 +361,16 @@ describe("the examples of extensions", function()
     assert.equal(devices.cuda and 2 or 1, count, r.out)
   end)
 
+  local function vector_add()
+    return mt.extension.load { name = "vector_add", sources = {
+      "examples/extension/vector_add/binding.c",
+      "examples/extension/vector_add/kernel.cu" } }.add
+  end
+
   it("are compiled by nvcc, too", function()
     needs "c++"
     if not mt.extension.nvcc() then pending "no nvcc" end
-    local add = mt.extension.load { name = "vector_add", sources = {
-      "examples/extension/vector_add/binding.c",
-      "examples/extension/vector_add/kernel.cu" } }.add
+    local add = vector_add()
     assert.same({ 3, 3 }, add(mt.ones(2), mt.ones(2) * 2):totable())
     local here = folder()
     shell.write(here .. "/sum.cu", '#include "mytensor.h"\nMT_EXTENSION_OPEN(L) '
@@ -345,7 +381,12 @@ describe("the examples of extensions", function()
         cuda_flags = "-DTWO=%d" })]]):format(two))
       assert.equal(101 + two .. "\n", r.out, r.err)
     end
-    if not devices.cuda then return end
+  end)
+
+  devices.on_gpu(_ENV)("run on a GPU", function()
+    needs "c++"
+    if not mt.extension.nvcc() then pending "no nvcc" end
+    local add = vector_add()
     local x, y = mt.randn({ 1000 }, { device = "cuda" }), mt.randn({ 1000 },
       { device = "cuda" })
     assert.is_true(add(x, y):equal(x + y))

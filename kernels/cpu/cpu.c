@@ -43,32 +43,19 @@ bool mt_cpu_has_bf16(void) {
   case dtype: {                     \
     T x;                            \
     memcpy(&x, p, sizeof x);        \
-    return RESULT(x);               \
+    return (double)x;               \
   }
-#define LOAD_INTS        \
-  MT_EACH_INT(LOAD_CASE) \
-  LOAD_CASE(MT_BOOL, uint8_t, bool)
 
 double mt_cpu_load_f64(mt_dtype d, const void *p) {
   uint16_t h;
-#define RESULT(x) (double)(x)
   switch (d) {
     MT_EACH_FLOAT(LOAD_CASE)
-    LOAD_INTS
+    MT_EACH_INT(LOAD_CASE)
+    LOAD_CASE(MT_BOOL, uint8_t, bool)
   case MT_F16: return memcpy(&h, p, sizeof h), (double)mt_f16_to_f32(h);
   case MT_BF16: return memcpy(&h, p, sizeof h), (double)mt_bf16_to_f32(h);
   default: return 0;
   }
-#undef RESULT
-}
-
-int64_t mt_cpu_load_i64(mt_dtype d, const void *p) {
-#define RESULT(x) (int64_t)(x)
-  switch (d) {
-    LOAD_INTS
-  default: return mt_f64_to_i64(mt_cpu_load_f64(d, p));
-  }
-#undef RESULT
 }
 
 void mt_cpu_store_i64(mt_dtype d, void *p, int64_t x) {

@@ -107,7 +107,6 @@ static inline int64_t mt_f64_to_i64(double x) {
 
 /* One element of any dtype. For single values and odd loops, not for hot ones. */
 double mt_cpu_load_f64(mt_dtype d, const void *p);
-int64_t mt_cpu_load_i64(mt_dtype d, const void *p); /* as mt_f64_to_i64 */
 void mt_cpu_store_f64(mt_dtype d, void *p, double x);
 void mt_cpu_store_i64(mt_dtype d, void *p, int64_t x); /* integers wrap */
 

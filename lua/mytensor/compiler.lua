@@ -12,7 +12,11 @@ end
 compiler.quote = quote
 
 function compiler.read(path)
-  local f, why = io.open(path, "rb")
+  local size, why, regular = mt._stat(path)
+  if not size then return nil, why end
+  if not regular then return nil, path .. " is no regular file" end
+  local f
+  f, why = io.open(path, "rb")
   if not f then return nil, why end
   local text = f:read "a"
   f:close()
@@ -164,6 +168,33 @@ end
 
 local function add(words, list)
   for _, word in ipairs(list) do words[#words + 1] = quote(word) end
+end
+
+--- The files that, were they there, would be included in place of those that were: in
+--- the folders of -I that are searched before, and beside the sources.
+function compiler.shadows(included, sources, ...)
+  local folders, list, seen = {}, {}, {}
+  for _, source in ipairs(sources) do
+    folders[#folders + 1] = source:match "^(.*)/[^/]*$" or "."
+  end
+  for _, flags in ipairs { ... } do
+    for i, flag in ipairs(flags) do
+      local folder = flag == "-I" and flags[i + 1] or flag:match "^%-I(.+)$"
+      if folder then folders[#folders + 1] = folder:match "^(.-)/*$" end
+    end
+  end
+  for _, file in ipairs(included) do
+    for i, folder in ipairs(folders) do
+      if file:sub(1, #folder + 1) == folder .. "/" then
+        for k = 1, i - 1 do
+          local path = folders[k] .. file:sub(#folder + 1)
+          if not seen[path] and not mt._stat(path) then list[#list + 1] = path end
+          seen[path] = true
+        end
+      end
+    end
+  end
+  return list
 end
 
 -- nvcc takes what defines and includes; the rest of the flags is for the C compilers.

@@ -145,13 +145,13 @@ local function build_in(b, folder, include)
       seen[file] = true
     end
   end
-  return module, included
+  return module, included, compiler.shadows(included, b.sources, b.flags, b.cuda_flags)
 end
 
 -- ---- the cache ----------------------------------------------------------------------
 -- A folder for each key holds modules, one for each state of the headers that the
 -- sources include, and a list: the file of the newest, then those headers with their
--- hashes.
+-- hashes, and what would be included in place of them, were it not absent.
 
 local function hash_files(files)
   local parts = {}
@@ -171,7 +171,7 @@ local function find_module(folder)
   for i = 2, #lines - 1 do
     local file, hash = lines[i]:match "^(.*)\t(%w+)$"
     local text = file and compiler.read(file)
-    if not text or mt._hash(text) ~= hash then return nil end
+    if (text and mt._hash(text) or "absent") ~= hash then return nil end
   end
   local name, size = lines[1]:match "^(%S+) (%d+)$"
   local path = name and folder .. "/" .. name
@@ -192,8 +192,9 @@ local function build_into(b, folder, include)
   local ok, why = mt._make_folder(work)
   if not ok then cannot_write(why) end
   local _ <close> = compiler.removed(work)
-  local module, included = build_in(b, work, include)
+  local module, included, absent = build_in(b, work, include)
   local hashes = hash_files(included)
+  for _, path in ipairs(absent) do hashes[#hashes + 1] = path .. "\tabsent" end
   local name = ("%s-%s.so"):format(b.name, mt._hash(table.unpack(hashes)))
   local path = folder .. "/" .. name
   local size = mt._stat(module)
@@ -270,8 +271,7 @@ local function load_uncached(b)
   local _ <close> = compiler.removed(folder)
   local include, why = compiler.write_headers(folder)
   if not include then error(why, 0) end
-  local path, included = build_in(b, folder, include)
-  local files = {}
+  local path, included, files = build_in(b, folder, include)
   for _, file in ipairs(included) do -- but mytensor's own, which are gone then
     if file:sub(1, #folder) ~= folder then files[#files + 1] = file end
   end

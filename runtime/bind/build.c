@@ -65,7 +65,8 @@ static int make_folder(lua_State *L) {
   return 1;
 }
 
-/* mt._stat(path) -> size, time of the last change; nil and a message */
+/* mt._stat(path) -> size, time of the last change, is it a regular file?; nil and a
+** message */
 static int file_stat(lua_State *L) {
   const char *path = luaL_checkstring(L, 1);
   struct stat info;
@@ -73,7 +74,8 @@ static int file_stat(lua_State *L) {
   lua_pushinteger(L, (lua_Integer)info.st_size);
   lua_pushinteger(L, (lua_Integer)info.st_mtim.tv_sec * 1000000000 +
                          (lua_Integer)info.st_mtim.tv_nsec);
-  return 2;
+  lua_pushboolean(L, S_ISREG(info.st_mode));
+  return 3;
 }
 
 /* ---- locks ---- */
