@@ -169,8 +169,7 @@ static mt_status copy_same(const mt_call *call, const mt_view *dst,
   to.dtype = from.dtype = bytes_dtype(size);
   mt_view *const out = &to;
   const mt_view *const in = &from;
-  const mt_row row = (*MT_ISA_PICK(mt_convert_rows))[to.dtype][to.dtype];
-  return mt_cpu_rows(call, &row, 1, &out, 1, &in, NULL, false);
+  return mt_cpu_rows(call, NULL, 1, &out, 1, &in, NULL, false);
 }
 
 mt_status mt_cpu_copy_view(const mt_call *call, const mt_view *dst,

@@ -108,7 +108,7 @@ static bool goes_inside(const mt_space *s, int j, int i) {
   return false;
 }
 
-static void swap_dims(mt_space *s, int i, int j) {
+void mt_space_swap(mt_space *s, int i, int j) {
   const int64_t n = s->size[i];
   s->size[i] = s->size[j], s->size[j] = n;
   for (int k = 0; k < s->nargs; k++) {
@@ -147,7 +147,8 @@ void mt_space_make(mt_space *s, int nargs, const mt_view *const *arg, bool keep_
   }
   if (!keep_order)
     for (int i = 1; i < n; i++)
-      for (int j = i; j > 0 && goes_inside(s, j, j - 1); j--) swap_dims(s, j, j - 1);
+      for (int j = i; j > 0 && goes_inside(s, j, j - 1); j--)
+        mt_space_swap(s, j, j - 1);
   int last = 0;
   for (int i = 1; i < n; i++) {
     if (continues(s, last, i)) {

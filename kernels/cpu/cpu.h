@@ -163,6 +163,9 @@ typedef struct mt_space {
 ** innermost), for what counts positions. */
 void mt_space_make(mt_space *s, int nargs, const mt_view *const *arg, bool keep_order);
 
+/* Exchange two dims. */
+void mt_space_swap(mt_space *s, int i, int j);
+
 /* Byte offsets of all args at element `index` (counted innermost first); coord is
 ** set. */
 void mt_space_seek(const mt_space *s, int64_t index, int64_t *coord /* [out] */,
@@ -219,7 +222,7 @@ static inline int64_t mt_cpu_grain(int64_t cost) {
 typedef void (*mt_row)(int64_t n, char *const *p, const mt_attr *attr);
 
 /* out[k] = rows[k](in ...) for each element of out[0]'s shape: any strides, broadcast,
-** threads. Half inputs and outputs are converted to and from float if `halves`. A NULL
+** threads. rows NULL: the only output becomes the only input, of as large elements. Half inputs and outputs are converted to and from float if `halves`. A NULL
 ** in[i] is not used by the rows; a NULL out[k] is skipped. Never allocates. */
 mt_status mt_cpu_rows(const mt_call *call, const mt_row *rows, int nout,
                       mt_view *const *out, int nin, const mt_view *const *in,

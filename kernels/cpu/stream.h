@@ -37,13 +37,19 @@ static inline bool mt_cpu_streams(const void *dst, int64_t bytes) {
   return (uintptr_t)dst % MT_LINE == 0 && bytes >= mt_cpu_stream_least();
 }
 
-/* n bytes from src, which does not overlap dst; dst begins with a line. */
+/* n bytes from src, which does not overlap dst; what is not a whole line of dst goes
+** through the caches. */
 static inline void mt_cpu_stream(const mt_stream_loops *loops, int64_t n,
                                  const void *src, char *dst, int nahead,
                                  const mt_ahead *ahead) {
+  const char *from = src;
+  int64_t first = -(int64_t)(uintptr_t)dst & (MT_LINE - 1);
+  if (first > n) first = n;
+  if (first > 0) memcpy(dst, from, (size_t)first);
+  dst += first, from += first, n -= first;
   const int64_t whole = n & -MT_LINE;
-  loops->lines(whole / MT_LINE, src, dst, nahead, ahead);
-  if (n > whole) memcpy(dst + whole, (const char *)src + whole, (size_t)(n - whole));
+  loops->lines(whole / MT_LINE, from, dst, nahead, ahead);
+  if (n > whole) memcpy(dst + whole, from + whole, (size_t)(n - whole));
 }
 
 /* The same for `rows` rows, each made in a buffer of MT_STREAM_ROW bytes. */
