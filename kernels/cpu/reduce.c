@@ -3,19 +3,22 @@
 **
 ** Two ways: where the folded dims hold the contiguous elements, one result after
 ** another takes up its row; where the kept dims hold them, many results at once take
-** up columns. Long reductions are cut into chunks whose states are merged in order.
-** The cut depends on shapes only: threads do not change a result. */
+** up columns. Short rows become columns, by way of a transposed tile. Long reductions are
+** cut into chunks whose states are merged in order. The cut depends on shapes and strides
+** only: threads do not change a result. */
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/select.h"
 #include "kernels/cpu/tables.h"
 
-#define CHUNK      65536 /* elements that one state takes up, of long rows */
-#define BUFFER     1024  /* elements collected before they are folded */
-#define DIRECT_RUN 64    /* contiguous runs from here on are folded where they lie */
-#define TILE_ROWS  64    /* rows of columns folded at once */
-#define TILE_BYTES 32768 /* of a tile that is collected first */
-#define MANY_ITEMS 64    /* enough to share among threads */
-#define FEW_FOLDED 32    /* so few elements to a result go by columns */
+#define CHUNK          65536 /* elements that one state takes up, of long rows */
+#define BUFFER         1024  /* elements collected before they are folded */
+#define DIRECT_RUN     64 /* contiguous runs from here on are folded where they lie */
+#define TILE_ROWS      64 /* rows of columns folded at once */
+#define TILE_BYTES     32768 /* of a tile that is collected first */
+#define TURNED_COLUMNS 128   /* of a tile that is transposed */
+#define MANY_ITEMS     64    /* enough to share among threads */
+#define FEW_FOLDED     32    /* so few elements to a result go by columns */
+#define SHORT_ROW      128   /* and so few, if they are contiguous */
 
 /* ---- states ---------------------------------------------------------------------- */
 static void state_init(const mt_reduction *r, mt_cell *a, mt_cell *b) {
@@ -150,9 +153,40 @@ static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t h
   if (held > 0) r->fold->row(held, buffer, seen, r->p, state);
 }
 
+/* How finish makes the results of an output: positions are int64 in any case. */
+static mt_dtype made(const mt_reduction *r, int k) {
+  return r->whole || r->counts || k == 1 ? MT_I64 : MT_F64;
+}
+
 static void finish(const mt_reduction *r, const mt_cell *state, const int64_t *offset) {
-  char *const out[2] = {r->out[0] + offset[1], r->out[1] + offset[2]};
-  r->finish(r, state, out);
+  mt_cell y[2];
+  r->finish(r, state, y);
+  for (int k = 0; k < 2; k++) {
+    if (!r->out[k]) continue;
+    char *const out = r->out[k] + offset[k + 1];
+    const float f = (float)y[k].f;
+    if (made(r, k) == MT_I64)
+      mt_cpu_store_i64(r->dtype[k], out, y[k].i);
+    else if (r->dtype[k] == MT_F32)
+      memcpy(out, &f, sizeof f);
+    else
+      mt_cpu_store_f64(r->dtype[k], out, y[k].f);
+  }
+}
+
+/* The same for n results side by side, whose states give way. */
+static void finish_columns(const mt_reduction *r, int64_t n, mt_cell *a, mt_cell *b,
+                           const int64_t *offset) {
+  for (int64_t j = 0; j < n; j++) {
+    const mt_cell state[2] = {a[j], b[j]};
+    mt_cell y[2] = {{0}};
+    r->finish(r, state, y);
+    a[j] = y[0], b[j] = y[1];
+  }
+  for (int k = 0; k < 2; k++)
+    if (r->out[k])
+      mt_cpu_store(made(r, k), n, k ? b : a, r->dtype[k], r->out[k] + offset[k + 1],
+                   r->kept.stride[k + 1][0]);
 }
 
 static int64_t chunk_end(const mt_reduction *r, int64_t chunk) {
@@ -184,6 +218,17 @@ static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks 
 }
 
 /* ---- columns --------------------------------------------------------------------- */
+/* Rows of `rows` contiguous elements, `across` bytes apart, as columns of a tile. */
+static void collect_turned(const mt_reduction *r, int64_t rows, int64_t cols,
+                           const char *x, int64_t across, char *tile) {
+  _Alignas(64) char raw[TILE_BYTES];
+  const bool as_is = r->width == r->size && !mt_cpu_is_half(r->from);
+  const int64_t raw_bytes = cols * r->size, row_bytes = cols * r->width;
+  r->turn(cols, rows, x, across, as_is ? tile : raw, raw_bytes);
+  for (int64_t i = 0; i < rows && !as_is; i++)
+    collect(r, cols, raw + i * raw_bytes, r->size, tile + i * row_bytes);
+}
+
 static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int64_t lo,
                          int64_t hi, mt_cell *a, mt_cell *b) {
   const mt_space *s = &r->folded;
@@ -200,6 +245,11 @@ static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int
     if (run > rows_max) run = rows_max;
     if (r->direct) {
       r->fold->columns(run, cols, x + *offset, s->stride[0][0], seen, r->p, a, b);
+      rows = run;
+      mt_space_advance(s, run, coord, offset);
+    } else if (r->turn) {
+      collect_turned(r, run, cols, x + *offset, across, tile);
+      r->fold->columns(run, cols, tile, row_bytes, seen, r->p, a, b);
       rows = run;
       mt_space_advance(s, run, coord, offset);
     } else {
@@ -222,24 +272,22 @@ static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x ch
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   for (int64_t item = lo; item < hi; item++) {
     const int64_t chunk = item % r->nchunks, block = item / r->nchunks;
-    const int64_t first = block % r->blocks * MT_FOLD_COLUMNS;
+    const int64_t first = block % r->blocks * r->wide;
     const int64_t left = kept->size[0] - first;
-    const int64_t cols = left < MT_FOLD_COLUMNS ? left : MT_FOLD_COLUMNS;
+    const int64_t cols = left < r->wide ? left : r->wide;
     const int64_t index = block / r->blocks * kept->size[0] + first;
     mt_space_seek(kept, index, coord, offset);
     state_init(r, &a[0], &b[0]);
     for (int64_t j = 1; j < cols; j++) a[j] = a[0], b[j] = b[0];
     fold_columns(r, r->x + offset[0], cols, chunk * r->chunk, chunk_end(r, chunk), a,
                  b);
+    if (r->nchunks == 1) {
+      finish_columns(r, cols, a, b, offset);
+      continue;
+    }
     for (int64_t j = 0; j < cols; j++) {
-      if (r->nchunks == 1) {
-        const mt_cell state[2] = {a[j], b[j]};
-        finish(r, state, offset);
-        for (int k = 0; k < 3; k++) offset[k] += kept->stride[k][0];
-      } else {
-        mt_cell *to = partial_of(r, index + j, chunk);
-        to[0] = a[j], to[1] = b[j];
-      }
+      mt_cell *to = partial_of(r, index + j, chunk);
+      to[0] = a[j], to[1] = b[j];
     }
   }
 }
@@ -301,17 +349,29 @@ static void split_dims(const mt_call *call, const mt_attr *dims, mt_space *kept,
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+static int log2_of(int size) {
+  return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
+}
+
 static void choose_way(mt_reduction *r) {
   const mt_space *kept = &r->kept, *folded = &r->folded;
   const bool plain = r->convert == NULL && !mt_cpu_is_half(r->from);
   const bool kept_inner = kept->stride[0][0] == r->size && kept->size[0] >= 8;
   const bool folded_inner = folded->stride[0][0] == r->size || folded->numel == 1;
+  const bool turns = !kept_inner && folded->stride[0][0] == r->size;
   r->columns =
-      kept->numel > 1 && ((kept_inner && !folded_inner) ||
-                          (kept->size[0] >= 16 && folded->numel <= FEW_FOLDED));
+      kept->numel > 1 &&
+      ((kept_inner && !folded_inner) ||
+       (kept->size[0] >= 16 && folded->numel <= (turns ? SHORT_ROW : FEW_FOLDED)));
   r->direct = plain && (r->columns ? kept->stride[0][0] == r->size
                                    : folded->stride[0][0] == r->size);
-  r->blocks = ceil_div(kept->size[0], MT_FOLD_COLUMNS);
+  r->turn = NULL;
+  r->wide = MT_FOLD_COLUMNS;
+  if (r->columns && turns) {
+    r->turn = (*MT_ISA_PICK(mt_transpose_tiles))[log2_of(r->size)];
+    r->wide = TURNED_COLUMNS;
+  }
+  r->blocks = ceil_div(kept->size[0], r->wide);
   r->nchunks = 1;
   if (kept->numel * folded->numel >= 2 * CHUNK && r->columns) {
     const int64_t items = kept->numel / kept->size[0] * r->blocks;
@@ -385,9 +445,9 @@ mt_status mt_cpu_reduce(const mt_call *call, const mt_attr *dims, mt_reduction *
   r->partial = call->scratch;
   const int64_t results =
       r->columns ? r->kept.numel / r->kept.size[0] * r->blocks : r->kept.numel;
-  const int64_t width = !r->columns                         ? 1
-                        : r->kept.size[0] < MT_FOLD_COLUMNS ? r->kept.size[0]
-                                                            : MT_FOLD_COLUMNS;
+  const int64_t width = !r->columns                 ? 1
+                        : r->kept.size[0] < r->wide ? r->kept.size[0]
+                                                    : r->wide;
   mt_cpu_parallel_for(call, results * r->nchunks, mt_cpu_grain(width * r->chunk),
                       r->columns ? column_range : row_range, r);
   if (r->nchunks > 1)

@@ -3,6 +3,7 @@
 #define MT_CPU_REDUCE_H
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/tables.h"
 
 /* What has been folded so far, two cells for each result. Floats accumulate in float64,
 ** integers in int64. */
@@ -84,8 +85,9 @@ struct mt_reduction {
   mt_fold_kind kind;
   double p;           /* of MT_FOLD_POWER */
   int64_t correction; /* of var and std */
-  /* Write a result from its cells; out[i] points at its element of output i. */
-  void (*finish)(const mt_reduction *r, const mt_cell *state, char *const *out);
+  /* A result of each output from the cells of a state: of float64, or of int64. */
+  void (*finish)(const mt_reduction *r, const mt_cell *state, mt_cell *y /* [2] */);
+  bool counts;       /* results are int64, whatever x is */
   mt_dtype dtype[2]; /* of the outputs */
   /* The rest is set by mt_cpu_reduce. */
   mt_dtype from;   /* x's dtype */
@@ -99,7 +101,8 @@ struct mt_reduction {
   mt_space kept;   /* x, out[0], out[1] */
   mt_space folded; /* x */
   bool columns, direct;
-  int64_t blocks;         /* of columns in kept's innermost dim */
+  int64_t blocks, wide; /* of columns in kept's innermost dim, and how many have one */
+  mt_transpose_tile turn; /* short rows to columns; NULL: no need */
   int64_t chunk, nchunks; /* folded elements of one state; states of one result */
   mt_cell *partial;       /* [kept][nchunks][2] */
 };

@@ -123,6 +123,65 @@ describe("a long tensor", function()
   end)
 end)
 
+describe("short rows, many of them,", function()
+  local EXACT = { "amax", "amin", "max", "min", "argmax", "argmin", "any", "all",
+    "count_nonzero" }
+  local ROUNDED = { "sum", "prod", "logsumexp", "mean", "var", "norm" }
+  local FLOATS = { mean = true, var = true, norm = true }
+  local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32",
+    "int16", "int8", "uint8", "bool" }
+
+  local function reduced(x, name) return { x[name](x, { dim = -1 }) } end
+
+  local function alike(a, b, rtol)
+    local same = a:eq(b):logical_or(a:isnan():logical_and(b:isnan()))
+    if rtol then same = same:logical_or((a - b):abs():le(b:abs() * rtol + 1e-12)) end
+    return same:all():item()
+  end
+
+  -- What is reduced by rows and columns, with a stride, and in rows of rows.
+  local function check(rows, n, dtype)
+    local x = (mt.randn(rows, 2 * n) * 3):abs():floor():to(dtype):narrow(2, 2, n)
+    if tensors.is_float(dtype) and n > 2 then x[{ 3, 2 }] = 0 / 0 end
+    local flat, turned = x:contiguous(), x:t():contiguous():t()
+    local deep = x:narrow(1, 1, rows // 2 * 2):unflatten(1, { 2, rows // 2 })
+    local rtol = dtype:find "16$" and 2 ^ -7 or 1e-6
+    local function compare(name, tolerance)
+      local want = reduced(turned, name)
+      for _, y in ipairs { flat, x, deep } do
+        for i, got in ipairs(reduced(y, name)) do
+          local a = got:flatten()
+          local b = want[i]:narrow(1, 1, a:size(1))
+          assert.is_true(alike(a, b, tolerance),
+            ("%s of %d x %d %s"):format(name, rows, n, dtype))
+        end
+      end
+    end
+    for _, name in ipairs(EXACT) do compare(name) end
+    for _, name in ipairs(ROUNDED) do
+      if tensors.is_float(dtype) or not FLOATS[name] then compare(name, rtol) end
+    end
+  end
+
+  it("are reduced as columns are", function()
+    mt.manual_seed(23)
+    for _, dtype in ipairs(DTYPES) do
+      for _, n in ipairs { 1, 2, 7, 8, 9, 31, 64, 65, 128, 129 } do
+        for _, rows in ipairs { 16, 131, 300 } do
+          if n % 8 ~= 0 or rows ~= 16 then check(rows, n, dtype) end
+        end
+      end
+    end
+  end)
+
+  it("are alike by any number of threads", function()
+    local x = draw("float32", 40000 * 31):view(40000, 31)
+    for _, name in ipairs { "sum", "var", "logsumexp", "argmin" } do
+      with_threads(function() return x[name](x, 2):totable() end)
+    end
+  end)
+end)
+
 describe("products of integers", function()
   it("are exact and wrap", function()
     for _, dtype in ipairs { "int64", "int32", "int16", "int8", "uint8" } do
