@@ -140,6 +140,7 @@ local function plan_for(equation, tensors, shapes)
     if n > most_dims then
       fail(equation, "a product on the way has %d dims, more than %d", n, most_dims)
     end
+    plan.sums = plan.sums or step.kind == "matmul"
   end
   return plan
 end
@@ -165,9 +166,6 @@ function products.einsum(equation, ...)
     shapes[i] = t:shape()
     key[i + 1] = table.concat(shapes[i], ",")
   end
-  if bools > 1 and bools == #tensors then
-    check.fail(2, "einsum", "bool is not supported; convert with :to(\"int64\")")
-  end
   key = table.concat(key, ";")
   local plan = plans[key]
   if not plan then
@@ -176,6 +174,10 @@ function products.einsum(equation, ...)
     end
     plan = plan_for(equation, tensors, shapes)
     plans[key], plan_count = plan, plan_count + 1
+  end
+  if plan.sums and bools == #tensors then
+    check.fail(2, "einsum",
+               "sums of products of bool are not supported; convert with :to(\"int64\")")
   end
   return contraction.run(plan, tensors)
 end

@@ -2,6 +2,7 @@
 ** be asked for later. */
 #include <string.h>
 #include "runtime/autograd/graph.h"
+#include "runtime/autograd/parts.h"
 
 bool mt_any_requires_grad(int nin, mt_tensor *const *in) {
   for (int i = 0; i < nin; i++) {
@@ -112,6 +113,29 @@ static mt_status build(mt_context *ctx, const mt_opinfo *op, int nin,
   return mt_calc_end(&calc, call.nout, out);
 }
 
+bool mt_takes_bools(const mt_opinfo *op, int nin, mt_tensor *const *in) {
+  if (op->for_bool == MT_BOOL) return false;
+  for (int i = 0; i < nin; i++) {
+    if (!(op->kept >> i & 1u) && in[i]->v.dtype != MT_BOOL) return false;
+  }
+  return true;
+}
+
+/* No input that counts is anything but bool: compute in the row's integers. */
+static mt_status apply_to_bools(mt_context *ctx, const mt_opinfo *op, int nin,
+                                mt_tensor *const *in, const mt_attr *attr,
+                                mt_tensor **out) {
+  mt_calc calc;
+  mt_tensor *as[3];
+  mt_calc_begin(&calc, ctx);
+  for (int i = 0; i < nin; i++) {
+    as[i] = op->kept >> i & 1u ? in[i] : mt_cas(&calc, in[i], op->for_bool);
+  }
+  out[0] = mt_ca(&calc, op->op, nin, as, 0, op->nattr, attr, NULL);
+  if (op->truth && out[0]) out[0] = mt_ccast(&calc, out[0], MT_BOOL);
+  return mt_calc_end(&calc, 1, out);
+}
+
 mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
                    const mt_attr *attr, mt_tensor **out, int *nout) {
   const mt_opinfo *const info = mt_op_info(op);
@@ -126,6 +150,8 @@ mt_status mt_apply(mt_context *ctx, mt_op op, int nin, mt_tensor *const *in,
     return build(ctx, info, nin, in, all, out, nout ? nout : &n);
   }
   if (nout) *nout = n;
+  if (nin > 0 && in[0] && in[0]->v.dtype == MT_BOOL && mt_takes_bools(info, nin, in))
+    return apply_to_bools(ctx, info, nin, in, all, out);
   for (int i = 0; i < n; i++) out[i] = NULL;
   const bool recording =
       ctx->grad_enabled && info->differentiable && mt_any_requires_grad(nin, in);

@@ -1,4 +1,5 @@
 /* runtime/autograd/grad_inverse.c -- gradients of inverses, solutions, determinants. */
+#include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
 static mt_tensor *turned(mt_calc *c, mt_tensor *t) {
@@ -29,21 +30,104 @@ static mt_status solve_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_solve = {1u << 0, 1u << 0, solve_run};
 
-/* With y = det(x): dy/dx = y x^-T, and of log |y| x^-T. The sign stays as it is. */
+/* ---- determinants ---- */
+
+/* Where a determinant is 0 there is no inverse, but its gradient is still the matrix of
+** cofactors, whose determinants are taken one by one: n^2 of n - 1 rows. That is a
+** polynomial, so gradients of any order come with it, at any rank. More elements than
+** this are not made of it. */
+#define MOST_MINOR_ELEMENTS (INT64_C(1) << 24)
+
+/* (n, n - 1): row i holds 1 .. n but i. */
+static mt_tensor *all_but_one(mt_calc *c, mt_device device, int64_t n) {
+  mt_tensor *const i = mt_ccount(c, device, 2, (int64_t[]){n, 1}, 1);
+  mt_tensor *const k = mt_ccount(c, device, 2, (int64_t[]){1, n - 1}, 1);
+  mt_tensor *const behind = mt_c2(c, MT_OP_ge, k, i);
+  return mt_c2(c, MT_OP_add, k, behind ? mt_ccast(c, behind, MT_I64) : NULL);
+}
+
+/* (n, n): 1 and -1 like a chessboard. */
+static mt_tensor *signs(mt_calc *c, mt_device device, int64_t n, mt_dtype dtype) {
+  mt_tensor *const i = mt_ccount(c, device, 2, (int64_t[]){n, 1}, 0);
+  mt_tensor *const j = mt_ccount(c, device, 2, (int64_t[]){1, n}, 0);
+  mt_tensor *const odd =
+      mt_c2(c, MT_OP_remainder, mt_c2(c, MT_OP_add, i, j), mt_cint(c, 2));
+  mt_tensor *const sign =
+      mt_c2(c, MT_OP_sub, mt_cint(c, 1), mt_c2(c, MT_OP_mul, odd, mt_cint(c, 2)));
+  return sign ? mt_ccast(c, sign, dtype) : NULL;
+}
+
+/* The cofactors of x (k, n, n). */
+static mt_tensor *cofactors(mt_calc *c, mt_tensor *x, int64_t k, int64_t n) {
+  const mt_device device = mt_device_of(x);
+  const mt_dtype dtype = x->v.dtype;
+  mt_tensor *const but = mt_cflat(c, all_but_one(c, device, n));
+  x = mt_calong(c, MT_OP_index_select, x, 1, but, NULL);
+  x = mt_calong(c, MT_OP_index_select, x, 2, but, NULL);
+  x = mt_creshape(c, x, 5, (int64_t[]){k, n, n - 1, n, n - 1});
+  x = mt_cpermute(c, x, 5, (int64_t[]){0, 1, 3, 2, 4});
+  mt_tensor *const minors = mt_c1(c, MT_OP__determinant, x);
+  return mt_c2(c, MT_OP_mul, minors, signs(c, device, n, dtype));
+}
+
+/* dx of y = det(x) with g, whose trailing dims are of size 1, where some y are 0. */
+static mt_tensor *with_singular(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor *g,
+                                mt_tensor *none, int64_t count) {
+  const int ndim = x->v.ndim;
+  const int64_t n = x->v.shape[ndim - 1], batch = mt_numel(&y->v);
+  const mt_device device = mt_device_of(x);
+  mt_tensor *const eye =
+      mt_c2(c, MT_OP_eq, mt_ccount(c, device, 2, (int64_t[]){n, 1}, 0),
+            mt_ccount(c, device, 2, (int64_t[]){1, n}, 0));
+  if (!eye || !g || !none) return NULL;
+  mt_tensor *const at = mt_cpositions(c, mt_cflat(c, none));
+  none = mt_creshape(c, none, ndim, g->v.shape);
+  mt_tensor *const regular =
+      mt_c3(c, MT_OP_where, none, mt_ccast(c, eye, x->v.dtype), x);
+  mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, regular));
+  mt_tensor *const own = mt_c2(c, MT_OP_mul, g, mt_creshape(c, y, ndim, g->v.shape));
+  mt_tensor *const zero = mt_czeros(c, x->v.dtype, device, 0, NULL);
+  mt_tensor *dx = mt_c3(c, MT_OP_where, none, zero, mt_c2(c, MT_OP_mul, own, inverse));
+  const int64_t matrices[] = {batch, n, n}, ones[] = {batch, 1, 1};
+  mt_tensor *const some =
+      mt_calong(c, MT_OP_index_select, mt_creshape(c, x, 3, matrices), 0, at, NULL);
+  mt_tensor *const of =
+      mt_calong(c, MT_OP_index_select, mt_creshape(c, g, 3, ones), 0, at, NULL);
+  mt_tensor *const theirs =
+      some ? mt_c2(c, MT_OP_mul, cofactors(c, some, count, n), of) : NULL;
+  dx = mt_creshape(c, dx, 3, matrices);
+  dx = mt_calong(c, MT_OP_index_add, dx, 0, at, theirs);
+  return mt_creshape(c, dx, ndim, x->v.shape);
+}
+
+/* With y = det(x): dy/dx = y x^-T, and of log |y| x^-T. The sign stays as it is. Looking
+** for zeros waits for the device, which a capture cannot. */
 static mt_status determinant_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0], *const y = call->out[0];
   mt_tensor *g = call->g[2];
-  if (call->g[0]) {
-    mt_tensor *const own = mt_c2(c, MT_OP_mul, call->g[0], call->out[0]);
-    g = g ? mt_c2(c, MT_OP_add, g, own) : own;
-  }
-  if (!g) return c->status;
+  if (!g && !call->g[0]) return c->status;
   int64_t shape[MT_MAX_DIMS];
   const int n = call->out_meta[0].ndim;
   for (int d = 0; d < n; d++) shape[d] = call->out_meta[0].shape[d];
   shape[n] = shape[n + 1] = 1;
-  mt_tensor *const x = turned(c, mt_c1(c, MT_OP_inverse, call->in[0]));
-  call->dx[0] = mt_c2(c, MT_OP_mul, x, mt_creshape(c, g, n + 2, shape));
+  if (!g && !c->ctx->graph) {
+    mt_tensor *const none = mt_c2(c, MT_OP_eq, y, mt_cint(c, 0));
+    const int64_t count = mt_citem(c, mt_c1(c, MT_OP_count_nonzero, none), NULL);
+    const double rows = (double)x->v.shape[n];
+    const double made = (double)count * rows * rows * (rows - 1) * (rows - 1);
+    if (count > 0 && made <= (double)MOST_MINOR_ELEMENTS) {
+      mt_tensor *const by = mt_creshape(c, call->g[0], n + 2, shape);
+      call->dx[0] = with_singular(c, x, y, by, none, count);
+      return c->status;
+    }
+  }
+  if (call->g[0]) {
+    mt_tensor *const own = mt_c2(c, MT_OP_mul, call->g[0], y);
+    g = g ? mt_c2(c, MT_OP_add, g, own) : own;
+  }
+  mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+  call->dx[0] = mt_c2(c, MT_OP_mul, inverse, mt_creshape(c, g, n + 2, shape));
   return c->status;
 }
 

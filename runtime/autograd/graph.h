@@ -120,6 +120,8 @@ static inline bool mt_view_stale(const mt_autograd *p) {
 
 /* ---- recording (apply.c) ---- */
 
+/* Is this a call with nothing but bool of a row that computes it as integers? */
+bool mt_takes_bools(const mt_opinfo *op, int nin, mt_tensor *const *in);
 /* Does one of the inputs require grad? */
 bool mt_any_requires_grad(int nin, mt_tensor *const *in);
 /* Make the node of op over in[] and out[]: edges, metas, attributes, saved inputs. The

@@ -254,7 +254,8 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   } else {
     mt_op_presets(op, all);
   }
-  if (info->kind == MT_KIND_COMPOSITE || info->nout > 1 || converts(info, x)) {
+  if (info->kind == MT_KIND_COMPOSITE || info->nout > 1 || converts(info, x) ||
+      mt_takes_bools(info, nin, in)) {
     return run_and_copy(ctx, info, nin, in, all);
   }
   return run_direct(ctx, info, nin, in, all, recording);

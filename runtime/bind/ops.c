@@ -227,6 +227,8 @@ static void push_row(lua_State *L, const mt_opinfo *op) {
   set_string(L, "name", op->name);
   set_string(L, "kind", kind_name(op->kind));
   set_string(L, "dtypes", class_name(op->dtypes));
+  if (op->for_bool != MT_BOOL) set_string(L, "for_bool", mt_dtype_name(op->for_bool));
+  set_flag(L, "truth", op->truth);
   set_string(L, "signature", op->signature);
   set_string(L, "doc", op->doc);
   set_string(L, "value", op->formula[0]);

@@ -93,6 +93,8 @@ struct mt_opinfo {
                     ** their dtype and do not count for promotion. By name: index,
                     ** labels, mask, cond. */
   uint32_t required; /* bit k: parameter k must be given */
+  mt_dtype for_bool; /* what NUMBER rows compute bool in; MT_BOOL: they refuse it */
+  bool truth;        /* and the result is made bool again */
   bool counts_back;  /* a dim has a preset that counts from the end */
   int dim_slot, keepdim_slot; /* of the attributes dim and keepdim; -1: none */
   uint32_t as_they_are;       /* MT_BIT mask of dtypes that the class takes unchanged */

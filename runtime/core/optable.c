@@ -105,6 +105,23 @@ static bool is_constant(const char *output) {
          strcmp(output, "mask") == 0 || strcmp(output, "next") == 0;
 }
 
+/* Rows that take bool although no kernel does: as integers that hold what may come of
+** it, a count for sums. The result is bool, but where numbers stand in PyTorch's. */
+static void take_bool(mt_opinfo *row) {
+  row->for_bool = MT_BOOL;
+  switch (row->op) {
+  case MT_OP_sign:
+  case MT_OP_fmax:
+  case MT_OP_fmin:
+  case MT_OP_heaviside: row->for_bool = MT_U8, row->truth = true; break;
+  case MT_OP_scatter_add:
+  case MT_OP_index_add: row->for_bool = MT_I64, row->truth = true; break;
+  case MT_OP_square:
+  case MT_OP_clamp: row->for_bool = MT_I64; break;
+  default: break;
+  }
+}
+
 static mt_status finish_row(mt_opinfo *row) {
   row->internal = row->name[0] == '_';
   row->differentiable = flows(gradient_rule[row->op]);
@@ -126,6 +143,7 @@ static mt_status finish_row(mt_opinfo *row) {
       row->counts_back = true;
   }
   row->as_they_are = class_mask(row->dtypes);
+  take_bool(row);
   if (row->kind == MT_KIND_COMPOSITE) {
     row->differentiable = !is_constant(row->out_name[0]);
   } else if (row->kind == MT_KIND_UNARY || row->kind == MT_KIND_BINARY ||

@@ -93,6 +93,15 @@ local function on(device)
   before_each(function() mt.manual_seed(3) end)
 
   describe("einsum on " .. device, function()
+    it("multiplies bool where nothing is summed", function()
+      local a = mt.tensor({ { true, false }, { true, true } }, { device = device })
+      local b = mt.tensor({ true, false }, { device = device })
+      assert.same({ { true, false }, { true, false } },
+        mt.einsum("ij,j->ij", a, b):totable())
+      assert.same({ { true, false }, { false, false } },
+        mt.einsum("i,j->ij", b, b):totable())
+    end)
+
     for _, case in ipairs(CASES) do
       local equation = case[1]
       it(equation .. " is the sum it says", function()
@@ -280,8 +289,8 @@ describe("products", function()
     says("bad argument #3 to 'einsum' (the tensor was freed)", mt.einsum, "ij,jk", a,
       freed)
     local mask = mt.ones(2):bool()
-    says("bad argument #2 to 'einsum' (bool is not supported", mt.einsum, "i,i->", mask,
-      mask)
+    says("bad argument #2 to 'einsum' (sums of products of bool are not supported",
+      mt.einsum, "i,i->", mask, mask)
     local many, letters = {}, {}
     for i = 1, 13 do
       many[i], letters[i] = mt.ones(1), string.char(96 + i)

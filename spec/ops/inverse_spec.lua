@@ -74,6 +74,36 @@ local function on(device)
       assert.is_true(a:det():isnan():item())
     end)
 
+    it("has gradients of determinants that are 0, at any rank", function()
+      local function det(x) return x:det() end
+      local x = mt.tensor({
+        { { 2, 1, 3 }, { 4, 2, 6 }, { 1, 0, 5 } },  -- rank 2
+        { { 1, 2, 3 }, { 2, 4, 6 }, { 3, 6, 9 } },  -- rank 1
+        { { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } },
+        { { 2, 1, 0 }, { 1, 3, 1 }, { 0, 1, 4 } },  -- 18
+      }, { dtype = "float64", device = device, requires_grad = true })
+      assert.same({ 0, 0, 0 }, x[{ { 1, 3 } }]:det():totable())
+      x:det():sum():backward()
+      assert.same({ { 10, -14, -2 }, { -5, 7, 1 }, { 0, 0, 0 } },
+        x.grad[1]:totable())
+      assert.equal(0, x.grad[{ { 2, 3 } }]:abs():sum():item())
+      assert.is_true(mt.gradcheck(det, { x }))
+      assert.is_true(mt.gradgradcheck(det, { x }))
+      for _, n in ipairs { 1, 2, 5 } do
+        x = mt.zeros({ n, n }, { dtype = "float64", device = device })
+        assert.is_true(mt.gradcheck(det, { x:requires_grad_() }), n)
+        assert.is_true(mt.gradgradcheck(det, { x }), n)
+      end
+    end)
+
+    it("says so where a determinant of 0 is too large for that", function()
+      local x = mt.zeros({ 80, 80 }, { device = device, requires_grad = true })
+      expect.says("the matrix is singular", function()
+        x:det():backward()
+        if device == "cuda" then mt.cuda.synchronize() end
+      end)
+    end)
+
     it("says which matrix is singular", function()
       for _, n in ipairs { 3, 250 } do
         local a = mt.eye(n):expand(4, n, n):clone():to(device)

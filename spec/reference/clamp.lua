@@ -135,4 +135,8 @@ return {inf = inf, nan = nan,
    attrs={lo=2,hi=5},
    inputs={{shape={3,5},dtype="uint8",data={2,1,0,1,3,6,3,0,9,4,8,0,1,9,4}}},
    outputs={{shape={3,5},dtype="uint8",data={2,2,2,2,3,5,3,2,5,4,5,2,2,5,4}}}},
+  {name="bool",
+   attrs={lo=0,hi=1},
+   inputs={{shape={3,5},dtype="bool",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}},
+   outputs={{shape={3,5},dtype="int64",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}}},
 }

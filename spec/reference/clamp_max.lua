@@ -80,4 +80,8 @@ return {inf = inf, nan = nan,
    inputs={{shape={3,5},dtype="uint8",data={0,8,8,1,5,6,2,4,0,7,7,9,0,7,9}},
     {shape={5},dtype="uint8",data={1,9,5,3,0}}},
    outputs={{shape={3,5},dtype="uint8",data={0,8,5,1,0,1,2,4,0,0,1,9,0,3,0}}}},
+  {name="bool",
+   inputs={{shape={3,5},dtype="bool",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}},
+    {shape={5},dtype="bool",data={0,1,0,0,0}}},
+   outputs={{shape={3,5},dtype="bool",data={0,1,0,0,0,0,0,0,0,0,0,0,0,0,0}}}},
 }

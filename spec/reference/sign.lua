@@ -48,4 +48,7 @@ return {inf = inf, nan = nan,
   {name="matrix of uint8",
    inputs={{shape={3,5},dtype="uint8",data={2,7,2,1,3,4,5,2,4,9,7,7,8,8,7}}},
    outputs={{shape={3,5},dtype="uint8",data={1,1,1,1,1,1,1,1,1,1,1,1,1,1,1}}}},
+  {name="bool",
+   inputs={{shape={3,5},dtype="bool",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}},
+   outputs={{shape={3,5},dtype="bool",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}}},
 }

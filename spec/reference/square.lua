@@ -48,4 +48,7 @@ return {inf = inf, nan = nan,
   {name="matrix of uint8",
    inputs={{shape={3,5},dtype="uint8",data={6,5,4,4,9,5,4,0,5,7,4,6,2,8,5}}},
    outputs={{shape={3,5},dtype="uint8",data={36,25,16,16,81,25,16,0,25,49,16,36,4,64,25}}}},
+  {name="bool",
+   inputs={{shape={3,5},dtype="bool",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}},
+   outputs={{shape={3,5},dtype="int64",data={0,1,1,0,0,1,0,0,1,1,0,0,1,1,1}}}},
 }

@@ -145,6 +145,10 @@ labels count from 1, negative ones from the end.]]
           facts[#facts + 1] = "dtypes: those of the operators that it is made of"
         elseif row.kind ~= "view" then
           facts[#facts + 1] = "dtypes: " .. (DTYPES[row.dtypes] or row.dtypes)
+          if row.for_bool then
+            facts[#facts] = ("%s, and bool as %s%s"):format(facts[#facts], row.for_bool,
+              row.truth and ", of which bool is made again" or "")
+          end
         end
         if row.differentiable then facts[#facts + 1] = "differentiable" end
         if row.inplace then
