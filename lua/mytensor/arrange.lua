@@ -183,7 +183,7 @@ end
 
 -- ---- positions ----------------------------------------------------------------------
 
-local most_combinations = 1 << 22 -- rows
+local most_combinations, most_chosen = 1 << 22, 1 << 23 -- rows, elements
 
 --- All choices of r elements of a vector, one a row, in the order of their positions.
 --- @param x mytensor.Tensor a vector
@@ -198,28 +198,30 @@ function arrange.combinations(x, r, with_replacement)
                check.shape_text(x:shape()))
   end
   local n, step = x:numel(), with_replacement and 0 or 1
+  if r > most_chosen then
+    check.fail(2, "combinations", "%d elements a row, at most %d", r, most_chosen)
+  end
   local count = 1.0
   for k = 1, r do
     count = count * (with_replacement and n + k - 1 or n - k + 1) / k
     if count <= 0 or count > most_combinations * math.max(r, 1) then break end
   end
-  if count > most_combinations then
-    check.fail(2, "combinations", "%.0f combinations or more: too many", count)
+  if count > most_combinations or count * r > most_chosen then
+    check.fail(2, "combinations", "%.0f rows of %d or more: too many", count, r)
   end
-  local positions, chosen = {}, {}
-  local function choose(k, from)
-    if k > r then
-      table.move(chosen, 1, r, #positions + 1, positions)
-      return
-    end
-    for i = from, n - (r - k) * step do
-      chosen[k] = i
-      choose(k + 1, i + step)
-    end
-  end
-  if r > 0 and count >= 1 then choose(1, 1) end
-  if #positions == 0 then -- nothing, or the one way to choose nothing
+  if r == 0 or count < 1 then -- the one way to choose nothing, or none
     return x:narrow(1, 1, 0):view(0, 1):expand(0, r):clone()
+  end
+  local positions, chosen, at = {}, {}, r
+  for k = 1, r do chosen[k] = 1 + (k - 1) * step end
+  while at > 0 do
+    table.move(chosen, 1, r, #positions + 1, positions)
+    at = r -- the last that can move on does so, those after it follow closely
+    while at > 0 and chosen[at] >= n - (r - at) * step do at = at - 1 end
+    if at > 0 then
+      chosen[at] = chosen[at] + 1
+      for k = at + 1, r do chosen[k] = chosen[k - 1] + step end
+    end
   end
   local index = mt.tensor(positions, { dtype = "int64", device = x:device() })
   return x:index_select(1, index):view(#positions // r, r)
