@@ -4,14 +4,16 @@
 #ifndef MT_SPECIAL_H
 #define MT_SPECIAL_H
 
+#ifndef __CUDACC__
+#include "kernels/special_lanes.h"
+
 MT_WORD_CALL double mt_lgamma_f64(double x) {
-#ifdef __CUDACC__
-  return lgamma(x);
-#else
   int sign; /* lgamma would write it to a variable that all threads share */
   return lgamma_r(x, &sign);
-#endif
 }
+#else
+MT_WORD_CALL double mt_lgamma_f64(double x) { return lgamma(x); }
+MT_WORD_FN float mt_lgamma_f32(float x) { return (float)mt_lgamma_f64(x); }
 
 /* Recurrence to 10 and beyond, then the asymptotic series (Abramowitz and Stegun 6.3.18);
 ** reflection below 0, where cot has a period of 1. */
@@ -33,6 +35,7 @@ MT_WORD_CALL double mt_digamma_f64(double x) {
   series = 1.0 / 120 - u * series;
   return y + log(x) - 0.5 / x - u * (1.0 / 12 - u * series);
 }
+#endif
 
 /* The sum of (q + k)^-s over k = 0, 1, ..., q > 0, s > 1, by the formula of Euler and
 ** Maclaurin. */
@@ -55,7 +58,11 @@ MT_WORD_CALL double mt_zeta_f64(double s, double q) {
 
 /* Below 0 the sum over all x + k, of either sign, less those that are not in it. 171! is
 ** beyond float64. */
+#ifdef __CUDACC__
 MT_WORD_CALL double mt_polygamma_f64(double x, double n) {
+#else
+MT_WORD_CALL double mt_polygamma_any(double x, double n) {
+#endif
   if (!(n >= 0 && n <= 170) || n != floor(n)) return (double)NAN;
   if (n == 0) return mt_digamma_f64(x);
   const double s = n + 1, sign = floor(s / 2) * 2 == s ? 1 : -1;
@@ -75,7 +82,13 @@ MT_WORD_CALL double mt_polygamma_f64(double x, double n) {
   }
   return y == 0 ? 0 : sign * factorial * y;
 }
+#ifndef __CUDACC__
+MT_WORD_FN double mt_polygamma_f64(double x, double n) {
+  return n == 1 ? mt_trigamma_f64(x) : mt_polygamma_any(x, n);
+}
+#endif
 
+#ifdef __CUDACC__
 /* Both Bessel functions of order v, 0 or 1, times exp(-x), x >= 0: the power series, all
 ** of whose terms are positive, or the asymptotic one (Abramowitz and Stegun 9.6.10 and
 ** 9.7.1). */
@@ -137,10 +150,10 @@ MT_WORD_CALL double mt_erfinv_f64(double x) {
   }
   return copysign(y, x);
 }
+#endif
 
 #define MT_WORD_ROUNDED(word) \
   MT_WORD_FN float mt_##word##_f32(float x) { return (float)mt_##word##_f64(x); }
-MT_WORD_ROUNDED(lgamma)
 MT_WORD_ROUNDED(digamma)
 MT_WORD_ROUNDED(i0)
 MT_WORD_ROUNDED(i0e)

@@ -16,6 +16,26 @@ static const mt_row *rows_of(mt_dtype d) {
   }
 }
 
+mt_row mt_cpu_row_of(mt_dtype d, int op, double first) {
+  const mt_exponential_rows *rows = MT_ISA_PICK(mt_exponential_rows_of);
+  const int wide = d == MT_F64;
+  mt_row better = NULL;
+  if (!MT_IS_FLOAT(d)) return rows_of(d)[op];
+  for (int i = 0; !wide && rows->of[i].row; i++)
+    if (rows->of[i].op == op) return rows->of[i].row;
+  switch (op) {
+  case MT_OP_fmod: better = MT_ISA_PICK(mt_fmod_rows_of)->fmod[wide]; break;
+  case MT_OP_remainder: better = MT_ISA_PICK(mt_fmod_rows_of)->remainder[wide]; break;
+  case MT_OP_lgamma: better = MT_ISA_PICK(mt_special_rows_of)->lgamma[wide]; break;
+  case MT_OP_polygamma:
+    if (first == 0) return rows_of(d)[MT_OP_digamma];
+    if (first == 1) better = MT_ISA_PICK(mt_special_rows_of)->trigamma[wide];
+    break;
+  default: break;
+  }
+  return better ? better : rows_of(d)[op];
+}
+
 /* Report the first 0 among the divisors of integers; the rows give 0 there. */
 static void check_divisors(const mt_call *call) {
   static const char zero[8];
@@ -40,25 +60,40 @@ static void check_divisors(const mt_call *call) {
   }
 }
 
-/* Squares and reciprocals are the powers that people write, ten times as fast. */
-static int cheaper_power(const mt_view *b) {
-  if (!MT_IS_FLOAT(b->dtype)) return MT_OP_pow;
+/* The exponent that all elements have in common; NaN: they have none. */
+static double fixed_exponent(const mt_view *b) {
+  if (!MT_IS_FLOAT(b->dtype)) return (double)NAN;
   for (int d = 0; d < b->ndim; d++)
-    if (b->stride[d] != 0 && b->shape[d] != 1) return MT_OP_pow;
-  if (mt_cpu_numel(b) == 0) return MT_OP_pow;
-  const double exponent = mt_cpu_load_f64(b->dtype, b->data);
-  return exponent == 2 ? MT_OP_square : exponent == -1 ? MT_OP_reciprocal : MT_OP_pow;
+    if (b->stride[d] != 0 && b->shape[d] != 1) return (double)NAN;
+  return mt_cpu_numel(b) == 0 ? (double)NAN : mt_cpu_load_f64(b->dtype, b->data);
+}
+
+/* The powers that people write, ten times as fast; NULL: not this one. */
+static const mt_power_rows *power_rows(double exponent) {
+  for (int i = 0; i < MT_POWERS; i++) {
+    const mt_power_rows *rows = *MT_ISA_PICK(mt_power_rows_of) + i;
+    if (rows->exponent == exponent) return rows;
+  }
+  return NULL;
+}
+
+static mt_row power_row(mt_dtype d, double exponent) {
+  const mt_power_rows *rows = power_rows(exponent);
+  if (rows != NULL) return rows->value[d == MT_F64];
+  return exponent == 2    ? rows_of(d)[MT_OP_square]
+         : exponent == -1 ? rows_of(d)[MT_OP_reciprocal]
+                          : NULL;
 }
 
 static mt_status elementwise_run(const mt_call *call) {
-  const int op = call->op == MT_OP_pow ? cheaper_power(call->in[1]) : call->op;
-  const int nin = op == call->op ? call->nin : 1;
-  mt_row row = rows_of(call->in[0]->dtype)[op];
+  const int op = call->op;
+  const mt_dtype d = call->in[0]->dtype;
+  const double first = op == MT_OP_polygamma ? call->attr->f : 0;
+  const mt_row power =
+      op == MT_OP_pow ? power_row(d, fixed_exponent(call->in[1])) : NULL;
+  const mt_row row = power != NULL ? power : mt_cpu_row_of(d, op, first);
+  const int nin = power != NULL ? 1 : call->nin;
   if (row == NULL) return MT_EUNSUPPORTED;
-  const bool float32 = MT_IS_FLOAT(call->in[0]->dtype) && call->in[0]->dtype != MT_F64;
-  if (float32) row = mt_cpu_better_row(op, row);
-  if (float32 && op == MT_OP_fmod) row = MT_ISA_PICK(mt_fmod_rows_of)->fmod;
-  if (float32 && op == MT_OP_remainder) row = MT_ISA_PICK(mt_fmod_rows_of)->remainder;
   switch (op) {
   case MT_OP_fmod:
   case MT_OP_remainder:
@@ -73,9 +108,14 @@ static mt_status gradient_run(const mt_call *call) {
   for (int k = 0; k < call->nout && first == NULL; k++) first = call->out[k];
   if (first == NULL) return MT_OK;
   int op = call->op, nout = call->nout, nin = call->nin;
-  if (op == MT_OP_pow && call->out[1] == NULL &&
-      cheaper_power(call->in[3]) == MT_OP_square)
-    op = MT_OP_square, nout = 1, nin = 3;
+  if (op == MT_OP_pow && call->out[1] == NULL) {
+    const double exponent = fixed_exponent(call->in[3]);
+    const mt_power_rows *power = power_rows(exponent);
+    if (power != NULL)
+      return mt_cpu_rows(call, &power->gradient[first->dtype == MT_F64], 1, call->out,
+                         3, call->in, call->attr, true);
+    if (exponent == 2) op = MT_OP_square, nout = 1, nin = 3;
+  }
   const mt_row *rows = first->dtype == MT_F64 ? (*MT_ISA_PICK(mt_gradients_f64))[op]
                                               : (*MT_ISA_PICK(mt_gradients_f32))[op];
   for (int k = 0; k < nout; k++)

@@ -62,17 +62,9 @@ static int form_of(const maker *m, int i) {
 
 /* ---- rows ---- */
 
-static const mt_row *rows_of(mt_dtype compute) {
-  return compute == MT_F64 ? *MT_ISA_PICK(mt_rows_f64) : *MT_ISA_PICK(mt_rows_f32);
-}
-
 static mt_row op_row(const maker *m, const mt_fuse_node *v, bool conditions) {
   if (conditions) return (*MT_ISA_PICK(mt_rows_b8))[v->op];
-  if (m->code->compute == MT_F32 && v->op == MT_OP_fmod)
-    return MT_ISA_PICK(mt_fmod_rows_of)->fmod;
-  if (m->code->compute == MT_F32 && v->op == MT_OP_remainder)
-    return MT_ISA_PICK(mt_fmod_rows_of)->remainder;
-  return rows_of(m->code->compute)[v->op];
+  return mt_cpu_row_of(m->code->compute, v->op, v->number[0]);
 }
 
 static mt_row where_row(int width) {

@@ -91,8 +91,8 @@ describe("with AVX2 and with AVX-512", function()
         end
         print(op, sum)
       end]]
-    local wide, narrow = shell.lua_run(code), shell.lua_run(code,
-      { env = "MYTENSOR_ISA=v3" })
+    local wide = shell.lua_run(code, { env = "MYTENSOR_ISA=v4" })
+    local narrow = shell.lua_run(code, { env = "MYTENSOR_ISA=v3" })
     assert.equal(0, wide.code, wide.err)
     assert.equal(narrow.out, wide.out)
   end)
