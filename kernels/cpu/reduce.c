@@ -16,6 +16,7 @@
 #define TILE_ROWS      64 /* rows of columns folded at once */
 #define TILE_BYTES     32768 /* of a tile that is collected first */
 #define TURNED_COLUMNS 128   /* of a tile that is transposed */
+#define TURN_LEAST     8     /* elements of a row that is worth it */
 #define MANY_ITEMS     64    /* enough to share among threads */
 #define FEW_FOLDED     32    /* so few elements to a result go by columns */
 #define SHORT_ROW      128   /* and so few, if they are contiguous */
@@ -159,8 +160,8 @@ static mt_dtype made(const mt_reduction *r, int k) {
 }
 
 static void finish(const mt_reduction *r, const mt_cell *state, const int64_t *offset) {
-  mt_cell y[2];
-  r->finish(r, state, y);
+  mt_cell y[2] = {state[0]};
+  if (r->finish) r->finish(r, state, y);
   for (int k = 0; k < 2; k++) {
     if (!r->out[k]) continue;
     char *const out = r->out[k] + offset[k + 1];
@@ -177,7 +178,7 @@ static void finish(const mt_reduction *r, const mt_cell *state, const int64_t *o
 /* The same for n results side by side, whose states give way. */
 static void finish_columns(const mt_reduction *r, int64_t n, mt_cell *a, mt_cell *b,
                            const int64_t *offset) {
-  for (int64_t j = 0; j < n; j++) {
+  for (int64_t j = 0; j < n && r->finish; j++) {
     const mt_cell state[2] = {a[j], b[j]};
     mt_cell y[2] = {{0}};
     r->finish(r, state, y);
@@ -268,8 +269,9 @@ static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int
 static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x chunks */
   const mt_reduction *r = context;
   const mt_space *kept = &r->kept;
-  mt_cell a[MT_FOLD_COLUMNS], b[MT_FOLD_COLUMNS];
+  mt_cell a[MT_FOLD_COLUMNS], b[MT_FOLD_COLUMNS], first_a, first_b;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
+  state_init(r, &first_a, &first_b);
   for (int64_t item = lo; item < hi; item++) {
     const int64_t chunk = item % r->nchunks, block = item / r->nchunks;
     const int64_t first = block % r->blocks * r->wide;
@@ -277,8 +279,8 @@ static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x ch
     const int64_t cols = left < r->wide ? left : r->wide;
     const int64_t index = block / r->blocks * kept->size[0] + first;
     mt_space_seek(kept, index, coord, offset);
-    state_init(r, &a[0], &b[0]);
-    for (int64_t j = 1; j < cols; j++) a[j] = a[0], b[j] = b[0];
+    for (int64_t j = 0; j < cols; j++) a[j].i = first_a.i;
+    for (int64_t j = 0; j < cols; j++) b[j].i = first_b.i;
     fold_columns(r, r->x + offset[0], cols, chunk * r->chunk, chunk_end(r, chunk), a,
                  b);
     if (r->nchunks == 1) {
@@ -367,7 +369,9 @@ static void choose_way(mt_reduction *r) {
                                    : folded->stride[0][0] == r->size);
   r->turn = NULL;
   r->wide = MT_FOLD_COLUMNS;
-  if (r->columns && turns) {
+  if (r->columns && turns && folded->numel < TURN_LEAST) { /* a tile of all rows */
+    r->wide = TILE_BYTES / (TURN_LEAST * r->width);
+  } else if (r->columns && turns) {
     r->turn = (*MT_ISA_PICK(mt_transpose_tiles))[log2_of(r->size)];
     r->wide = TURNED_COLUMNS;
   }

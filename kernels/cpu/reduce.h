@@ -85,7 +85,8 @@ struct mt_reduction {
   mt_fold_kind kind;
   double p;           /* of MT_FOLD_POWER */
   int64_t correction; /* of var and std */
-  /* A result of each output from the cells of a state: of float64, or of int64. */
+  /* A result of each output from the cells of a state: of float64, or of int64. NULL:
+  ** the first cell is the only result. */
   void (*finish)(const mt_reduction *r, const mt_cell *state, mt_cell *y /* [2] */);
   bool counts;       /* results are int64, whatever x is */
   mt_dtype dtype[2]; /* of the outputs */

@@ -10,7 +10,7 @@ describe("kernels", function()
       if shell.sanitized or os.getenv "MYTENSOR_GC_STRESS" then pending "takes long" end
       if not shell.lua:find "mtlua$" then pending "the host runs these kernels" end
       local run = "MYTENSOR_ISA=%s %s spec/run.lua ops/conv ops/half ops/matmul "
-        .. "ops/scan ops/select ops/scatter ops/strides"
+        .. "ops/reduce ops/scan ops/select ops/scatter ops/strides"
       local r = shell.run(run:format(level, shell.quote(shell.lua)))
       assert.equal(0, r.code, r.out .. r.err)
       assert.truthy(r.out:find "\n%d%d+ passed, 0 failed", r.out)

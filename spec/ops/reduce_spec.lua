@@ -264,3 +264,82 @@ describe("scatter_add of a source larger than the index", function()
       { x, src }))
   end)
 end)
+
+-- Many short lines are reduced side by side: each as if it were alone.
+describe("short lines", function()
+  local OPS = {
+    sum = {}, mean = { float = true }, prod = {}, amax = {}, amin = {}, argmax = {},
+    argmin = {}, any = {}, all = {}, count_nonzero = {}, logsumexp = { float = true },
+    var = { float = true }, std = { float = true },
+  }
+  for _, p in ipairs { 0, 1, 2, 3, math.huge, -math.huge } do
+    OPS["norm " .. p] = { float = true, p = p }
+  end
+
+  local function apply(name, x, dim)
+    local op = OPS[name]
+    if op.p then return x:norm(op.p, dim) end
+    return x[name](x, dim)
+  end
+
+  -- x, dim: lines of 5 to 40 elements.
+  local function check(x, dim, dtype)
+    local lines = x:movedim(dim, -1):reshape(-1, x:size(dim))
+    for name, op in pairs(OPS) do
+      if not op.float or dtype:find "float" then
+        local y = apply(name, x, dim):reshape(-1)
+        for i = 1, lines:size(1), 7 do
+          local want = apply(name, lines[i], 1)
+          local text = ("%s of %s, line %d"):format(name, dtype, i)
+          local a, b = y[i]:item(), want:item()
+          if math.type(a) == "float" and a == a and a - a == 0 then
+            local part = dtype == "bfloat16" and 1e-2 or dtype == "float16" and 2e-3
+              or 1e-6
+            assert.is_true(math.abs(a - b) <= part * math.max(1, math.abs(b)), text)
+          else
+            assert.equal(tostring(b), tostring(a), text)
+          end
+        end
+      end
+    end
+  end
+
+  for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16", "int64",
+    "int32", "int16", "int8", "uint8", "bool" } do
+    it("of " .. dtype .. " are reduced as they are alone", function()
+      mt.manual_seed(31)
+      local function draw_lines(...)
+        if dtype:find "float" then return mt.randn(...):to(dtype) end
+        return mt.randint(0, dtype == "bool" and 1 or 3, ...):to(dtype)
+      end
+      for _, n in ipairs { 1, 3, 5, 8, 13, 16, 31, 33, 40 } do
+        local x = draw_lines(83, n)
+        check(x, 2, dtype)
+        check(x:t(), 1, dtype)
+        check(draw_lines(83, n, 2):select(3, 1), 2, dtype)
+      end
+      check(draw_lines(9, 11, 6, 3), 3, dtype)
+      check(draw_lines(500):unfold(1, 5, 1), 2, dtype)
+      check(draw_lines(500):unfold(1, 11, 3), 2, dtype)
+    end)
+  end
+
+  it("with NaN and infinities", function()
+    local x = mt.randn(100, 9)
+    x[{ {}, 4 }] = 0 / 0
+    x[{ { 1, 50 }, 4 }] = math.huge
+    x[{ { 20, 30 }, 7 }] = -math.huge
+    check(x, 2, "float32")
+  end)
+
+  it("give the same with one thread and with two", function()
+    local x = mt.randn(9000, 12)
+    local threads, results = mt.get_num_threads(), {}
+    for n = 1, 2 do
+      mt.set_num_threads(n)
+      results[n] = { x:sum(2), x:std(2), x:argmax(2), x:unfold(2, 3, 1):sum(3) }
+    end
+    mt.set_num_threads(threads)
+    for i, y in ipairs(results[1]) do assert.is_true(y:equal(results[2][i])) end
+  end)
+end)
