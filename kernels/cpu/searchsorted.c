@@ -1,63 +1,40 @@
 /* kernels/cpu/searchsorted.c -- where elements go in sorted lines, by halving. */
-#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/search.h"
 
 typedef struct search {
   const mt_call *call;
   int64_t n, m; /* elements of a sorted line, of a line of x; lines if x has several */
+  int64_t size; /* bytes of an element */
   bool right, shared; /* behind equal ones; one sorted line for all */
 } search;
 
-/* NaN comes behind all others. */
-#define FLOAT_LESS(a, b) ((a) < (b) || ((b) != (b) && (a) == (a)))
-#define INT_LESS(a, b)   ((a) < (b))
-#define SAME(x)          (x)
-
-#define SEARCH(T, sfx, VALUE, LESS)                                   \
-  static void search_##sfx(void *context, int64_t lo, int64_t hi) {   \
-    const search *s = context;                                        \
-    const T *sorted = (const T *)s->call->in[0]->data;                \
-    const T *x = (const T *)s->call->in[1]->data;                     \
-    int64_t *y = (int64_t *)s->call->out[0]->data;                    \
-    for (int64_t i = lo; i < hi; i++) {                               \
-      const T *line = s->shared ? sorted : sorted + i / s->m * s->n;  \
-      const __typeof__(VALUE(*x)) v = VALUE(x[i]);                    \
-      int64_t from = 0, count = s->n;                                 \
-      while (count > 0) {                                             \
-        const int64_t half = count / 2;                               \
-        const __typeof__(VALUE(*x)) w = VALUE(line[from + half]);     \
-        const bool goes_on = s->right ? !(LESS(v, w)) : (LESS(w, v)); \
-        from = goes_on ? from + half + 1 : from;                      \
-        count = goes_on ? count - half - 1 : half;                    \
-      }                                                               \
-      y[i] = from + 1;                                                \
-    }                                                                 \
+static void search_range(void *context, int64_t lo, int64_t hi) {
+  const search *s = context;
+  const mt_search_fn fn = (*MT_ISA_PICK(mt_searches))[s->call->in[0]->dtype];
+  int64_t *const y = (int64_t *)s->call->out[0]->data;
+  while (lo < hi) { /* what is searched for in one line */
+    const int64_t line = s->shared ? 0 : lo / s->m;
+    const int64_t end = s->shared || (line + 1) * s->m > hi ? hi : (line + 1) * s->m;
+    if (s->n > 0)
+      fn(end - lo, s->call->in[1]->data + lo * s->size, s->n,
+         s->call->in[0]->data + line * s->n * s->size, s->right, y + lo);
+    else
+      for (int64_t i = lo; i < end; i++) y[i] = 1;
+    lo = end;
   }
-SEARCH(float, f32, SAME, FLOAT_LESS)
-SEARCH(double, f64, SAME, FLOAT_LESS)
-SEARCH(uint16_t, f16, mt_f16_to_f32, FLOAT_LESS)
-SEARCH(uint16_t, bf16, mt_bf16_to_f32, FLOAT_LESS)
-SEARCH(int64_t, i64, SAME, INT_LESS)
-SEARCH(int32_t, i32, SAME, INT_LESS)
-SEARCH(int16_t, i16, SAME, INT_LESS)
-SEARCH(int8_t, i8, SAME, INT_LESS)
-SEARCH(uint8_t, u8, SAME, INT_LESS)
+}
 
 static mt_status searchsorted_run(const mt_call *call) {
-  static const mt_range_fn by_dtype[MT_NDTYPES] = {
-      [MT_F32] = search_f32,   [MT_F64] = search_f64, [MT_F16] = search_f16,
-      [MT_BF16] = search_bf16, [MT_I64] = search_i64, [MT_I32] = search_i32,
-      [MT_I16] = search_i16,   [MT_I8] = search_i8,   [MT_U8] = search_u8,
-      [MT_BOOL] = search_u8};
   const mt_view *sorted = call->in[0], *x = call->in[1];
   search s = {.call = call,
               .n = sorted->shape[sorted->ndim - 1],
               .m = x->ndim ? x->shape[x->ndim - 1] : 1,
+              .size = mt_cpu_size(sorted->dtype),
               .right = call->attr[0].i[0] != 0,
               .shared = sorted->ndim == 1};
   int64_t steps = 1;
   while (s.n >> steps) steps++;
-  mt_cpu_parallel_for(call, mt_cpu_numel(x), mt_cpu_grain(4 * steps),
-                      by_dtype[sorted->dtype], &s);
+  mt_cpu_parallel_for(call, mt_cpu_numel(x), mt_cpu_grain(2 * steps), search_range, &s);
   return MT_OK;
 }
 

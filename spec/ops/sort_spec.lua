@@ -337,3 +337,60 @@ local function on(device)
 end
 
 devices.each(_ENV, on)
+
+-- Several elements are searched for at a time.
+describe("searchsorted", function()
+  local DTYPES = { "float32", "float64", "float16", "bfloat16", "int64", "int32",
+    "int16", "int8", "uint8", "bool" }
+
+  -- How many of a line lie before x, and how many equal it: NaN comes last.
+  local function counted(line, x, right)
+    line, x = line:to("float64"):unsqueeze(-2), x:to("float64"):unsqueeze(-1)
+    local none = x:isnan()
+    local before = line:lt(x):logical_or(none:logical_and(line:isnan():logical_not()))
+    if right then
+      before = before:logical_or(line:eq(x)):logical_or(none:logical_and(line:isnan()))
+    end
+    return before:sum(-1) + 1
+  end
+
+  for _, dtype in ipairs(DTYPES) do
+    it("counts what lies before, in lines of " .. dtype, function()
+      mt.manual_seed(43)
+      local most = dtype == "bool" and 1 or 100
+      for _, n in ipairs { 1, 2, 3, 7, 16, 33, 1000 } do
+        for _, lines in ipairs { {}, { 3 } } do
+          local function draw(count)
+            local shape = table.move(lines, 1, #lines, 1, {})
+            shape[#shape + 1] = count
+            local t = mt.randint(0, most, shape)
+            if dtype:find "float" then t = mt.where(t:lt(4), 0 / 0, t:to "float32") end
+            return t:to(dtype)
+          end
+          local line = draw(n):sort(-1)
+          for _, m in ipairs { 1, 15, 50 } do
+            local x = draw(m)
+            for _, right in ipairs { false, true } do
+              local y = mt.searchsorted(line, x, right)
+              local text = ("%d of %d, right %s"):format(m, n, right)
+              assert.is_true(y:equal(counted(line, x, right)), text)
+            end
+          end
+        end
+      end
+      assert.is_true(mt.searchsorted(mt.zeros(0):to(dtype), mt.zeros(20):to(dtype))
+        :equal(mt.ones({ 20 }, { dtype = "int64" })))
+    end)
+  end
+
+  it("gives the same with one thread and with two", function()
+    local line, x = mt.rand(5000):sort(), mt.rand(100003)
+    local threads, y = mt.get_num_threads(), {}
+    for n = 1, 2 do
+      mt.set_num_threads(n)
+      y[n] = mt.searchsorted(line, x)
+    end
+    mt.set_num_threads(threads)
+    assert.is_true(y[1]:equal(y[2]))
+  end)
+end)
