@@ -12,8 +12,7 @@ local function tensors_of(name, ...)
   local options
   if type(list[1]) == "table" then
     options = list[2]
-    list = list[1]
-    list.n = #list
+    list = table.pack(table.unpack(list[1])) -- the caller's stays as it is
   elseif list.n > 1 and type(list[list.n]) == "table" then
     options = list[list.n]
     list[list.n] = nil

@@ -91,7 +91,7 @@ function bridge.apply(t, fn)
       list[i] = y
     end
   end
-  return t:copy_(rebuilt(list, t))
+  return check.call(1, "apply", t.copy_, t, rebuilt(list, t))
 end
 
 local sizes = { float64 = 8, float32 = 4, float16 = 2, bfloat16 = 2, int64 = 8,

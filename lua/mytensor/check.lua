@@ -95,6 +95,28 @@ function check.dim(n, name, tensor, dim)
   return d
 end
 
+--- The same of tensors without dims, which have dim 1 and -1, as in reductions.
+--- @return integer from 1
+function check.any_dim(n, name, tensor, dim)
+  if tensor:dim() == 0 and (dim == 1 or dim == -1) then return 1 end
+  return check.dim(n, name, tensor, dim)
+end
+
+--- Call fn; an error that names it, or one of its arguments, becomes one of argument n
+--- of the function that the user called.
+--- @return any ... what fn gives
+function check.call(n, name, fn, ...)
+  local results = table.pack(pcall(fn, ...))
+  if results[1] then return table.unpack(results, 2, results.n) end
+  local err = results[2]
+  local text = type(err) == "string"
+    and (err:match "bad argument #%d+ to '[%w_]+' %((.*)%)$"
+      or err:match "calling '[%w_]+' on bad self %((.*)%)$"
+      or err:match ":%d+: [%l_]+: (.*)$")
+  if text then check.fail(n, name, "%s", text) end
+  error(err, 0)
+end
+
 --- Raise unless `v` is a number in [low, high], or [low, high) with `open`. NaN fails.
 --- @return number
 function check.number(n, name, v, what, low, high, open)

@@ -28,6 +28,11 @@ local functions = {
     logspace = false },
   products = { einsum = false, tensordot = true, matrix_norm = true, normalize = false,
     cosine_similarity = false },
+  sampling = { multinomial = true, exponential_ = true, log_normal_ = true,
+    cauchy_ = true, geometric_ = true, randint_like = false },
+  like = { finfo = false, iinfo = false, promote_types = false, result_type = false,
+    type_as = true, new_zeros = true, new_ones = true, new_empty = true,
+    new_full = true, new_tensor = true, fill_diagonal_ = true },
   bridge = { iter = true, map = true, apply = true, frombuffer = false,
     tobytes = true },
 }

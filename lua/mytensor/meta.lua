@@ -1724,18 +1724,18 @@ function mt.clone(x) end
 ---@return mytensor.Tensor y
 function Tensor:clone() end
 
---- x's shape filled with value
+--- x's shape filled with value, of which an integer dtype has to hold the whole part
 ---@param x mytensor.Tensor
 ---@param value number
 ---@return mytensor.Tensor y
 function mt.fill(x, value) end
 
---- x's shape filled with value
+--- x's shape filled with value, of which an integer dtype has to hold the whole part
 ---@param value number
 ---@return mytensor.Tensor y
 function Tensor:fill(value) end
 
---- x's shape filled with value
+--- x's shape filled with value, of which an integer dtype has to hold the whole part
 ---@param value number
 ---@return mytensor.Tensor y
 function Tensor:fill_(value) end
@@ -3463,6 +3463,24 @@ function Tensor:nextafter(b) end
 ---@return mytensor.Tensor next
 function Tensor:nextafter_(b) end
 
+--- the share of a standard normal distribution that lies below x
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.ndtr(x) end
+
+--- the share of a standard normal distribution that lies below x
+---@return mytensor.Tensor y
+function Tensor:ndtr() end
+
+--- -x * log(x), 0 at 0, -inf below
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.entr(x) end
+
+--- -x * log(x), 0 at 0, -inf below
+---@return mytensor.Tensor y
+function Tensor:entr() end
+
 --- x = mantissa * 2^exponent, |mantissa| in [0.5, 1), or 0
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor mantissa
@@ -3580,6 +3598,17 @@ function mt.diag(x, offset) end
 ---@param offset? integer
 ---@return mytensor.Tensor y
 function Tensor:diag(offset) end
+
+--- the flattened x as the diagonal of a matrix of zeros
+---@param x mytensor.Tensor
+---@param offset? integer
+---@return mytensor.Tensor y
+function mt.diagflat(x, offset) end
+
+--- the flattened x as the diagonal of a matrix of zeros
+---@param offset? integer
+---@return mytensor.Tensor y
+function Tensor:diagflat(offset) end
 
 --- the last dim as the diagonal of two dims of zeros
 ---@param x mytensor.Tensor
@@ -3800,6 +3829,71 @@ function mt.block_diag(xs) end
 ---@return mytensor.Tensor y
 function mt.cartesian_prod(xs) end
 
+--- p-norm of a - b
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param p? number
+---@return mytensor.Tensor y
+function mt.dist(a, b, p) end
+
+--- p-norm of a - b
+---@param b mytensor.Tensor
+---@param p? number
+---@return mytensor.Tensor y
+function Tensor:dist(b, p) end
+
+--- p-norms of the differences between all rows of a (..., m, k) and b (..., n, k): (..., m, n)
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param p? number
+---@return mytensor.Tensor y
+function mt.cdist(a, b, p) end
+
+--- p-norms of the differences between all rows of a (..., m, k) and b (..., n, k): (..., m, n)
+---@param b mytensor.Tensor
+---@param p? number
+---@return mytensor.Tensor y
+function Tensor:cdist(b, p) end
+
+--- p-norms of a - b + epsilon over the last dim
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param p? number
+---@param epsilon? number
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function mt.pairwise_distance(a, b, p, epsilon, keepdim) end
+
+--- p-norms of a - b + epsilon over the last dim
+---@param b mytensor.Tensor
+---@param p? number
+---@param epsilon? number
+---@param keepdim? boolean
+---@return mytensor.Tensor y
+function Tensor:pairwise_distance(b, p, epsilon, keepdim) end
+
+--- x with each slice of dim scaled down to a p-norm of most where it has a larger one
+---@param x mytensor.Tensor
+---@param p number
+---@param dim integer
+---@param most number
+---@return mytensor.Tensor y
+function mt.renorm(x, p, dim, most) end
+
+--- x with each slice of dim scaled down to a p-norm of most where it has a larger one
+---@param p number
+---@param dim integer
+---@param most number
+---@return mytensor.Tensor y
+function Tensor:renorm(p, dim, most) end
+
+--- x with each slice of dim scaled down to a p-norm of most where it has a larger one
+---@param p number
+---@param dim integer
+---@param most number
+---@return mytensor.Tensor y
+function Tensor:renorm_(p, dim, most) end
+
 --- y[i][j] = a[i] * b[j]
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -3993,12 +4087,12 @@ function mt.solve(a, b) end
 ---@return mytensor.Tensor x
 function Tensor:solve(b) end
 
---- determinants of square matrices; a gradient only where that is not 0
+--- determinants of square matrices
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor y
 function mt.det(x) end
 
---- determinants of square matrices; a gradient only where that is not 0
+--- determinants of square matrices
 ---@return mytensor.Tensor y
 function Tensor:det() end
 
@@ -4012,6 +4106,28 @@ function mt.slogdet(x) end
 ---@return mytensor.Tensor side
 ---@return mytensor.Tensor logarithm
 function Tensor:slogdet() end
+
+--- logarithms of the determinants of square matrices; NaN where they are negative
+---@param x mytensor.Tensor
+---@return mytensor.Tensor logarithm
+function mt.logdet(x) end
+
+--- logarithms of the determinants of square matrices; NaN where they are negative
+---@return mytensor.Tensor logarithm
+function Tensor:logdet() end
+
+--- the powers n - 1 .. 0 of a vector's elements as rows, or with increasing 0 .. n - 1; n is its length unless given
+---@param x mytensor.Tensor
+---@param n? integer
+---@param increasing? boolean
+---@return mytensor.Tensor y
+function mt.vander(x, n, increasing) end
+
+--- the powers n - 1 .. 0 of a vector's elements as rows, or with increasing 0 .. n - 1; n is its length unless given
+---@param n? integer
+---@param increasing? boolean
+---@return mytensor.Tensor y
+function Tensor:vander(n, increasing) end
 
 --- a product of matrices in the cheapest order; the ends may be vectors
 ---@param xs mytensor.Tensor[]
@@ -4294,6 +4410,71 @@ function Tensor:fix() end
 --- the whole part
 ---@return mytensor.Tensor y
 function Tensor:fix_() end
+
+--- logarithm of the absolute value of the gamma function
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.gammaln(x) end
+
+--- logarithm of the absolute value of the gamma function
+---@return mytensor.Tensor y
+function Tensor:gammaln() end
+
+--- logarithm of the absolute value of the gamma function
+---@return mytensor.Tensor y
+function Tensor:gammaln_() end
+
+--- derivative of lgamma
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.psi(x) end
+
+--- derivative of lgamma
+---@return mytensor.Tensor y
+function Tensor:psi() end
+
+--- derivative of lgamma
+---@return mytensor.Tensor y
+function Tensor:psi_() end
+
+--- -1, 0 or 1; NaN stays
+---@param x mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.sgn(x) end
+
+--- -1, 0 or 1; NaN stays
+---@return mytensor.Tensor y
+function Tensor:sgn() end
+
+--- -1, 0 or 1; NaN stays
+---@return mytensor.Tensor y
+function Tensor:sgn_() end
+
+--- integral of y along dim by the trapezoidal rule, at the points x or dx apart
+---@param y mytensor.Tensor
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function mt.trapz(y, x, dx, dim) end
+
+--- integral of y along dim by the trapezoidal rule, at the points x or dx apart
+---@param x? mytensor.Tensor
+---@param dx? number
+---@param dim? integer
+---@return mytensor.Tensor area
+function Tensor:trapz(x, dx, dim) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function mt.vdot(a, b) end
+
+--- product of vectors, matrices, or batches of matrices, as PyTorch's matmul
+---@param b mytensor.Tensor
+---@return mytensor.Tensor y
+function Tensor:vdot(b) end
 
 --- floor of the quotient, as Lua's //
 ---@param a mytensor.Tensor|number
@@ -5600,6 +5781,19 @@ function mt.broadcast_shapes(...) end
 ---@return mytensor.Tensor ...
 function mt.broadcast_tensors(...) end
 
+--- x overwritten by numbers of a Cauchy distribution.
+---@param x mytensor.Tensor floats
+---@param median? number 0 unless given
+---@param sigma? number half the distance between the quartiles, 1 unless given
+---@return mytensor.Tensor x
+function mt.cauchy_(x, median, sigma) end
+
+--- x overwritten by numbers of a Cauchy distribution.
+---@param median? number 0 unless given
+---@param sigma? number half the distance between the quartiles, 1 unless given
+---@return mytensor.Tensor x
+function Tensor:cauchy_(median, sigma) end
+
 --- Make a class.
 ---
 --- The class is the metatable of its instances. It inherits the methods of `parent` and
@@ -5656,6 +5850,35 @@ function Tensor:dsplit(pieces) end
 ---@return mytensor.Tensor
 function mt.einsum(equation, ...) end
 
+--- x overwritten by numbers of an exponential distribution.
+---@param x mytensor.Tensor floats
+---@param rate? number lambda: 1 over the mean; 1 unless given
+---@return mytensor.Tensor x
+function mt.exponential_(x, rate) end
+
+--- x overwritten by numbers of an exponential distribution.
+---@param rate? number lambda: 1 over the mean; 1 unless given
+---@return mytensor.Tensor x
+function Tensor:exponential_(rate) end
+
+--- The diagonal (i, i, ..., i) filled with a value.
+---@param x mytensor.Tensor with two dims, or more of one size
+---@param value number
+---@param wrap? boolean in a matrix higher than wide the diagonal starts again below, one row left out
+---@return mytensor.Tensor x
+function mt.fill_diagonal_(x, value, wrap) end
+
+--- The diagonal (i, i, ..., i) filled with a value.
+---@param value number
+---@param wrap? boolean in a matrix higher than wide the diagonal starts again below, one row left out
+---@return mytensor.Tensor x
+function Tensor:fill_diagonal_(value, wrap) end
+
+--- What a float dtype can tell apart.
+---@param dtype? string|mytensor.Tensor the default dtype unless given
+---@return { dtype: string, bits: integer, eps: number, max: number, min: number, tiny: number } eps: from 1 to the next number; tiny: the least normal number
+function mt.finfo(dtype) end
+
 --- A tensor of the bytes of a string, which are copied.
 ---@param bytes string
 ---@param dtype? string "float32" unless given
@@ -5684,6 +5907,17 @@ function mt.frombuffer(bytes, dtype, shape, opts) end
 ---@param opts? { name: string } what errors and `tostring` call it
 ---@return mytensor.Fused
 function mt.fuse(inputs, formula, opts) end
+
+--- x overwritten by how many trials it takes until one succeeds: 1, 2, ...
+---@param x mytensor.Tensor of any dtype but bool
+---@param p number the probability that a trial succeeds, above 0 and below 1
+---@return mytensor.Tensor x
+function mt.geometric_(x, p) end
+
+--- x overwritten by how many trials it takes until one succeeds: 1, 2, ...
+---@param p number the probability that a trial succeeds, above 0 and below 1
+---@return mytensor.Tensor x
+function Tensor:geometric_(p) end
 
 --- Compare the gradients of `fn` with central differences.
 ---
@@ -5718,6 +5952,11 @@ function mt.hsplit(x, pieces) end
 ---@return mytensor.Tensor[]
 function Tensor:hsplit(pieces) end
 
+--- What an integer dtype holds.
+---@param dtype string|mytensor.Tensor
+---@return { dtype: string, bits: integer, max: integer, min: integer }
+function mt.iinfo(dtype) end
+
 --- Slices one after the other: `for i, row in t:iter() do`. Views: writing to a slice
 --- writes to the tensor.
 ---@param t mytensor.Tensor
@@ -5738,6 +5977,19 @@ function Tensor:iter(dim) end
 ---@return table<string, mytensor.Tensor>? nil if the file is missing or not valid
 ---@return table<string, string>|string metadata, or the message
 function mt.load_tensors(path, options) end
+
+--- x overwritten by e to the power of normally distributed numbers.
+---@param x mytensor.Tensor floats
+---@param mean? number of the logarithms, 1 unless given
+---@param std? number of the logarithms, 2 unless given
+---@return mytensor.Tensor x
+function mt.log_normal_(x, mean, std) end
+
+--- x overwritten by e to the power of normally distributed numbers.
+---@param mean? number of the logarithms, 1 unless given
+---@param std? number of the logarithms, 2 unless given
+---@return mytensor.Tensor x
+function Tensor:log_normal_(mean, std) end
 
 --- Numbers from base^first to base^last, their logarithms evenly spaced.
 ---@param first number
@@ -5784,6 +6036,80 @@ function Tensor:matrix_norm(p, dim, keepdim) end
 ---@return mytensor.Tensor ...
 function mt.meshgrid(...) end
 
+--- Positions drawn with given probabilities, from 1.
+---@param weights mytensor.Tensor (classes) or (rows, classes): not negative; their sum need not be 1
+---@param n? integer how many of each row, 1 unless given
+---@param replacement? boolean may one be drawn twice? No unless given
+---@return mytensor.Tensor int64: (n) or (rows, n)
+function mt.multinomial(weights, n, replacement) end
+
+--- Positions drawn with given probabilities, from 1.
+---@param n? integer how many of each row, 1 unless given
+---@param replacement? boolean may one be drawn twice? No unless given
+---@return mytensor.Tensor int64: (n) or (rows, n)
+function Tensor:multinomial(n, replacement) end
+
+--- A tensor of x's dtype, on its device, whose elements are not set.
+---@param x mytensor.Tensor
+---@param ... integer|integer[]|table the shape, as for mt.empty; options
+---@return mytensor.Tensor
+function mt.new_empty(x, ...) end
+
+--- A tensor of x's dtype, on its device, whose elements are not set.
+---@param ... integer|integer[]|table the shape, as for mt.empty; options
+---@return mytensor.Tensor
+function Tensor:new_empty(...) end
+
+--- A tensor of x's dtype, on its device, filled with a value.
+---@param x mytensor.Tensor
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param opts? { dtype: string, device: string, requires_grad: boolean }
+---@return mytensor.Tensor
+function mt.new_full(x, shape, value, opts) end
+
+--- A tensor of x's dtype, on its device, filled with a value.
+---@param shape integer|integer[]
+---@param value number|boolean
+---@param opts? { dtype: string, device: string, requires_grad: boolean }
+---@return mytensor.Tensor
+function Tensor:new_full(shape, value, opts) end
+
+--- Ones of x's dtype, on its device.
+---@param x mytensor.Tensor
+---@param ... integer|integer[]|table the shape, as for mt.ones; options
+---@return mytensor.Tensor
+function mt.new_ones(x, ...) end
+
+--- Ones of x's dtype, on its device.
+---@param ... integer|integer[]|table the shape, as for mt.ones; options
+---@return mytensor.Tensor
+function Tensor:new_ones(...) end
+
+--- A tensor of x's dtype, on its device, made of a table of numbers.
+---@param x mytensor.Tensor
+---@param data table|number|boolean
+---@param opts? { dtype: string, device: string, requires_grad: boolean }
+---@return mytensor.Tensor
+function mt.new_tensor(x, data, opts) end
+
+--- A tensor of x's dtype, on its device, made of a table of numbers.
+---@param data table|number|boolean
+---@param opts? { dtype: string, device: string, requires_grad: boolean }
+---@return mytensor.Tensor
+function Tensor:new_tensor(data, opts) end
+
+--- Zeros of x's dtype, on its device.
+---@param x mytensor.Tensor
+---@param ... integer|integer[]|table the shape, as for mt.zeros; options
+---@return mytensor.Tensor
+function mt.new_zeros(x, ...) end
+
+--- Zeros of x's dtype, on its device.
+---@param ... integer|integer[]|table the shape, as for mt.zeros; options
+---@return mytensor.Tensor
+function Tensor:new_zeros(...) end
+
 --- x over its norm along a dim, which is taken to be epsilon at least.
 ---@param x mytensor.Tensor
 ---@param p? number of the norm, 2 unless given
@@ -5825,6 +6151,25 @@ function mt.profile(fn, options) end
 ---@param ... any its arguments
 ---@return any what fn returns
 function mt.profile_range(name, fn, ...) end
+
+--- The dtype of results of two tensors that have dims.
+---@param a string a dtype
+---@param b string
+---@return string
+function mt.promote_types(a, b) end
+
+--- x's shape, dtype and device, whole numbers low .. high, both included.
+---@param x mytensor.Tensor
+---@param low integer
+---@param high integer
+---@return mytensor.Tensor
+function mt.randint_like(x, low, high) end
+
+--- The dtype of results of two tensors, or of a tensor and a number.
+---@param a mytensor.Tensor|number|boolean
+---@param b mytensor.Tensor|number|boolean
+---@return string
+function mt.result_type(a, b) end
 
 --- Save tensors as a .safetensors file, which PyTorch and others read too.
 ---
@@ -5889,6 +6234,17 @@ function mt.tril_indices(rows, columns, offset, opts) end
 ---@param opts? { device: string }
 ---@return mytensor.Tensor int64
 function mt.triu_indices(rows, columns, offset, opts) end
+
+--- x in another tensor's dtype, on its device; x itself if that is so already.
+---@param x mytensor.Tensor
+---@param other mytensor.Tensor
+---@return mytensor.Tensor
+function mt.type_as(x, other) end
+
+--- x in another tensor's dtype, on its device; x itself if that is so already.
+---@param other mytensor.Tensor
+---@return mytensor.Tensor
+function Tensor:type_as(other) end
 
 --- Rows cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor of 2 dims or more

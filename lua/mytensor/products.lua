@@ -12,8 +12,10 @@ local most_dims = 12
 -- A subscript is a letter; the dims that "..." stands for are the numbers -1, -2, ...
 -- from the last.
 
+local function short(text) return #text > 60 and text:sub(1, 57) .. "..." or text end
+
 local function fail(equation, format, ...)
-  check.fail(1, "einsum", "'%s': " .. format, equation, ...)
+  check.fail(1, "einsum", "'%s': " .. format, short(equation), ...)
 end
 
 -- The subscripts of one operand: letters, and where "..." stands.
@@ -25,7 +27,7 @@ local function parse_operand(equation, text)
     if c:find "%a" then
       labels[#labels + 1] = c
     elseif text:sub(i, i + 2) == "..." then
-      if dots then fail(equation, "'...' stands twice in '%s'", text) end
+      if dots then fail(equation, "'...' stands twice in '%s'", short(text)) end
       dots = #labels + 1
       i = i + 2
     else
@@ -71,8 +73,8 @@ end
 local function with_dots(equation, operand, ndim, which)
   local n = #operand.labels
   if operand.dots and ndim < n or not operand.dots and ndim ~= n then
-    fail(equation, "tensor %d has %d dims, '%s' wants %d%s", which, ndim, operand.text,
-         n, operand.dots and " or more" or "")
+    fail(equation, "tensor %d has %d dims, '%s' wants %d%s", which, ndim,
+         short(operand.text), n, operand.dots and " or more" or "")
   end
   local list = {}
   for i = 1, n + 1 do
@@ -177,7 +179,8 @@ function products.einsum(equation, ...)
   end
   if plan.sums and bools == #tensors then
     check.fail(2, "einsum",
-               "sums of products of bool are not supported; convert with :to(\"int64\")")
+               "sums of products of bool are not supported; convert with "
+                 .. ":to(\"int64\")")
   end
   return contraction.run(plan, tensors)
 end
@@ -235,6 +238,11 @@ function products.tensordot(a, b, dims)
                  check.shape_text(sa), db[i], check.shape_text(sb))
     end
     lb[db[i]], inner[d] = d, true
+  end
+  if #da > 0 and a:dtype() == "bool" and b:dtype() == "bool" then
+    check.fail(1, "tensordot",
+               "sums of products of bool are not supported; convert with "
+                 .. ":to(\"int64\")")
   end
   for d, label in ipairs(la) do sizes[label] = sa[d] end
   for d, label in ipairs(lb) do sizes[label] = sb[d] end
@@ -338,6 +346,11 @@ function products.matrix_norm(x, p, dim, keepdim)
   if not check.is_float(x) then
     check.fail(1, "matrix_norm", "floats expected, got %s", x:dtype())
   end
+  local first = check.dim(3, "matrix_norm", x, dim[1])
+  dim = { first, check.dim(3, "matrix_norm", x, dim[2]) }
+  if dim[1] == dim[2] then
+    check.fail(3, "matrix_norm", "dim %d stands twice", dim[1])
+  end
   local y, dtype = x:movedim(dim, { -2, -1 }), x:dtype()
   if p == "fro" then
     y = y:norm(2, { -2, -1 })
@@ -356,10 +369,8 @@ function products.matrix_norm(x, p, dim, keepdim)
                "'fro', 'nuc', 2, -2, 1, -1, inf or -inf expected, got %s", tostring(p))
   end
   if not keepdim then return y end
-  local places = {}
-  for i, d in ipairs(dim) do places[i] = d < 0 and d + x:dim() + 1 or d end
-  table.sort(places)
-  return y:unsqueeze(places)
+  table.sort(dim)
+  return y:unsqueeze(dim)
 end
 
 -- ---- directions ---------------------------------------------------------------------
@@ -372,8 +383,13 @@ end
 --- @return mytensor.Tensor
 function products.normalize(x, p, dim, epsilon)
   check.type(1, "normalize", x, "tensor")
-  dim = dim or (x:dim() > 1 and 2 or 1)
-  return x / x:norm(p or 2, dim, true):clamp(epsilon or 1e-12)
+  p = p or 2
+  if type(p) ~= "number" then
+    check.fail(2, "normalize", "p must be a number, got %s", check.type_name(p))
+  end
+  dim = check.any_dim(3, "normalize", x, dim or (x:dim() > 1 and 2 or 1))
+  epsilon = check.number(4, "normalize", epsilon or 1e-12, "epsilon")
+  return x / x:norm(p, dim, true):clamp(epsilon)
 end
 
 --- Cosine of the angle between vectors along a dim; broadcasts.
@@ -385,8 +401,11 @@ end
 function products.cosine_similarity(a, b, dim, epsilon)
   check.type(1, "cosine_similarity", a, "tensor")
   check.type(2, "cosine_similarity", b, "tensor")
-  a, b = mt.broadcast_tensors(a, b)
-  dim, epsilon = dim or (a:dim() > 1 and 2 or 1), epsilon or 1e-8
+  local shape = check.call(2, "cosine_similarity", mt.broadcast_shapes, a:shape(),
+                           b:shape())
+  a, b = a:expand(shape), b:expand(shape)
+  dim = check.any_dim(3, "cosine_similarity", a, dim or (#shape > 1 and 2 or 1))
+  epsilon = check.number(4, "cosine_similarity", epsilon or 1e-8, "epsilon")
   local lengths = a:norm(2, dim):clamp(epsilon) * b:norm(2, dim):clamp(epsilon)
   return (a * b):sum(dim) / lengths
 end

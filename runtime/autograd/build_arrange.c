@@ -128,6 +128,7 @@ mt_status mt_build_pad(mt_build_call *c) {
   const int64_t mode = c->attr[1].i[0];
   MT_TRY(check_pad(&x->v, sizes, mode));
   if (mode == CONSTANT) {
+    MT_TRY(mt_check_holds(x->v.dtype, &c->attr[2], 4));
     c->out[0] = framed(c->calc, x, sizes, &c->attr[2]);
     return MT_OK;
   }

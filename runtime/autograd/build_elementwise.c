@@ -1,6 +1,7 @@
 /* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
-** clamp_min, clamp_max, nextafter, frexp, glu, prelu. */
+** clamp_min, clamp_max, ndtr, entr, nextafter, frexp, glu, prelu. */
 #include <float.h>
+#include <math.h>
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
@@ -105,6 +106,27 @@ static mt_status limit(mt_build_call *call, mt_op beyond, int which) {
 mt_status mt_build_clamp_min(mt_build_call *call) { return limit(call, MT_OP_lt, 0); }
 
 mt_status mt_build_clamp_max(mt_build_call *call) { return limit(call, MT_OP_gt, 1); }
+
+/* ---- normal distributions and entropies ---- */
+
+/* erfc keeps the digits of what is far below 0. */
+mt_status mt_build_ndtr(mt_build_call *c) {
+  mt_tensor *const t =
+      mt_c2(c->calc, MT_OP_mul, c->in[0], mt_cnum(c->calc, -0.70710678118654752));
+  c->out[0] =
+      mt_c2(c->calc, MT_OP_mul, mt_c1(c->calc, MT_OP_erfc, t), mt_cnum(c->calc, 0.5));
+  return MT_OK;
+}
+
+mt_status mt_build_entr(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = mt_cfloat(c, call->in[0]);
+  mt_tensor *const below = mt_c2(c, MT_OP_lt, x, mt_cint(c, 0));
+  mt_tensor *const inside = mt_c3(c, MT_OP_where, below, mt_cint(c, 1), x);
+  mt_tensor *const y = mt_c1(c, MT_OP_neg, mt_c2(c, MT_OP_xlogy, inside, inside));
+  call->out[0] = mt_c3(c, MT_OP_where, below, mt_cnum(c, -(double)INFINITY), y);
+  return MT_OK;
+}
 
 /* ---- parts of floats ---- */
 

@@ -1,5 +1,6 @@
 /* runtime/autograd/build_product.c -- composite ops made of products: outer, inner, kron,
 ** cross, the addmm family, powers and chains of matrices, what elimination gives. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/parts.h"
@@ -194,6 +195,16 @@ static mt_status determinant(mt_build_call *c, int from, int n) {
 
 mt_status mt_build_det(mt_build_call *c) { return determinant(c, 0, 1); }
 mt_status mt_build_slogdet(mt_build_call *c) { return determinant(c, 1, 2); }
+
+mt_status mt_build_logdet(mt_build_call *c) {
+  mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
+  mt_ca(c->calc, MT_OP__determinant, 1, c->in, 0, 0, NULL, out);
+  if (!out[2]) return MT_OK;
+  mt_tensor *const negative = mt_c2(c->calc, MT_OP_lt, out[1], mt_cint(c->calc, 0));
+  mt_tensor *const nan = mt_cas(c->calc, mt_cnum(c->calc, NAN), out[2]->v.dtype);
+  c->out[0] = mt_c3(c->calc, MT_OP_where, negative, nan, out[2]);
+  return MT_OK;
+}
 
 /* b is a vector for each matrix where its shape is a's without the last dim, as in
 ** PyTorch; a single vector serves any batch. */

@@ -23,6 +23,7 @@ static bool last_counts(const mt_calc *c, const mt_tensor *src) {
 mt_status mt_build_scatter(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0], *const index = call->in[1];
+  MT_TRY(mt_check_number(call->in[2], x->v.dtype, 4));
   mt_tensor *const src = source(c, call->in[2], x, index);
   if (!src) return MT_OK;
   const mt_attr attr[] = {call->attr[0], mt_attr_i(last_counts(c, src))};
@@ -101,6 +102,7 @@ mt_status mt_build_put(mt_build_call *call) {
   mt_tensor *const x = call->in[0], *const index = mt_cflat(c, call->in[1]);
   if (!index) return MT_OK;
   const int64_t n = index->v.shape[0];
+  if (!call->attr[0].i[0]) MT_TRY(mt_check_number(call->in[2], x->v.dtype, 3));
   mt_tensor *src = mt_cas_beside(c, call->in[2], x->v.dtype, x);
   if (!src) return MT_OK;
   if (src->v.ndim > 0 && mt_numel(&src->v) != n)
@@ -158,6 +160,7 @@ mt_status mt_build_index_fill(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0], *const index = call->in[1];
   const int64_t dim = call->attr[0].i[0];
+  MT_TRY(mt_check_number(call->in[2], x->v.dtype, 4));
   mt_tensor *value = mt_cas_beside(c, call->in[2], x->v.dtype, x);
   if (!value) return MT_OK;
   if (value->v.ndim != 0)

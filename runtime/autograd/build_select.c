@@ -42,6 +42,7 @@ mt_status mt_build_masked_fill(mt_build_call *c) {
                        "value has shape %s, want a number or a 0-dim tensor",
                        mt_view_text(&value->v));
   }
+  MT_TRY(mt_check_number(value, x->v.dtype, 3));
   value = mt_ccast(c->calc, value, x->v.dtype); /* x keeps its dtype */
   c->out[0] = mt_c3(c->calc, MT_OP_where, mask, value, x);
   return MT_OK;

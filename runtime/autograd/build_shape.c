@@ -197,3 +197,20 @@ mt_status mt_build_roll(mt_build_call *c) {
   c->out[0] = moved ? y : mt_c1(c->calc, MT_OP_clone, y);
   return MT_OK;
 }
+
+/* ---- vander ---- */
+
+mt_status mt_build_vander(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0];
+  MT_TRY(mt_check_ndim(x, 1, 1, "a vector"));
+  const int64_t n = call->attr[0].n < 0 ? x->v.shape[0] : call->attr[0].i[0];
+  if (n < 0) return mt_fail_arg(MT_EARG, 2, "n is %lld, want 0 or more", (long long)n);
+  int64_t numel, shape[] = {x->v.shape[0], n};
+  MT_TRY(mt_shape_numel(2, shape, sizeof(int64_t), &numel));
+  mt_tensor *powers = mt_ccount(c, mt_device_of(x), 1, &n, 0);
+  if (!call->attr[1].i[0]) powers = mt_c2(c, MT_OP_sub, mt_cint(c, n - 1), powers);
+  shape[1] = 1;
+  call->out[0] = mt_c2(c, MT_OP_pow, mt_creshape(c, x, 2, shape), powers);
+  return MT_OK;
+}

@@ -95,9 +95,21 @@ static mt_tensor *shared(mt_calc *c, mt_tensor *x, mt_tensor *y) {
                mt_creduce(c, MT_OP_amax, same, 0, true), y);
 }
 
+/* The median of no floats is NaN, as their mean is. */
+static mt_tensor *of_nothing(mt_calc *c, mt_tensor *x, bool keepdim) {
+  const mt_attr attr[] = {mt_attr_none(), mt_attr_i(keepdim)};
+  return mt_c1a(c, MT_OP_mean, x, 2, attr);
+}
+
 static mt_status median(mt_build_call *call, bool skip_nan) {
   mt_calc *const c = call->calc;
   const bool keepdim = call->attr[1].i[0] != 0;
+  mt_tensor *const x = call->in[0];
+  if (call->attr[0].n < 0 && MT_IS_FLOAT(x->v.dtype) && mt_numel(&x->v) == 0) {
+    call->out[0] = of_nothing(c, x, keepdim);
+    call->nout = 1;
+    return MT_OK;
+  }
   line l;
   MT_TRY(line_of(call, &call->attr[0], &l));
   mt_tensor *index, *const sorted = mt_csorted(c, l.x, l.dim, false, &index);

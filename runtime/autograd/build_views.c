@@ -181,6 +181,13 @@ mt_status mt_build_diag(mt_build_call *c) {
   return MT_OK;
 }
 
+mt_status mt_build_diagflat(mt_build_call *c) {
+  MT_TRY(check_offset(&c->in[0]->v, c->attr[0].i[0], 2));
+  mt_tensor *const x = mt_cflat(c->calc, c->in[0]);
+  c->out[0] = x ? embedded(c->calc, x, c->attr[0].i[0]) : NULL;
+  return MT_OK;
+}
+
 mt_status mt_build_trace(mt_build_call *c) {
   MT_TRY(mt_check_ndim(c->in[0], 1, 2, "a matrix"));
   c->out[0] = mt_c1(c->calc, MT_OP_sum, diagonal(c->calc, c->in[0], 0, 0, 1));

@@ -301,7 +301,7 @@ static int mt_randint(lua_State *L) {
   read_shape(&m, 3);
   if (!m.options.has_dtype) m.options.dtype = MT_I64;
   if (!MT_IS_FLOAT(m.options.dtype)) {
-    mtl_dtype_limits(m.options.dtype, &least, &most);
+    mt_dtype_limits(m.options.dtype, &least, &most);
     if (low < least || high > most) {
       return mtl_argerror(L, low < least ? 1 : 2, m.fname, "%s holds %lld .. %lld",
                           mt_dtype_name(m.options.dtype), (long long)least,

@@ -57,6 +57,9 @@ static mt_status put_elements(lua_State *L, bool accumulate, const char *fname) 
   mt_calc c;
   if (!value) raise_at(L, 3, fname, "the new value was freed");
   if (!mtl_read_key(L, 2, &x->v, &k, &e)) raise_at(L, 2, fname, e.s);
+  if (!accumulate && mt_check_number(value, x->v.dtype, 2) != MT_OK) {
+    raise_at(L, 3, fname, mt_last_error()->text);
+  }
   mt_retain(x);
   mt_retain(value);
   mtl_key_retain(&k);

@@ -222,7 +222,7 @@ static void read_integer(lua_State *L, const kernel *k, int i, void *to) {
   int64_t x, lo, hi;
   mtl_text e;
   if (!mtl_get_int(L, 2 + i, &x, &e)) bad(L, k, i, e.s);
-  mtl_dtype_limits(p->dtype, &lo, &hi);
+  mt_dtype_limits(p->dtype, &lo, &hi);
   if (p->has_no_sign) {
     lo = 0;
     hi = p->dtype == MT_I64 ? hi : p->dtype == MT_U8 ? 255 : 2 * hi + 1;

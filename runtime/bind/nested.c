@@ -62,7 +62,7 @@ static void wrong_length(reader *r, int d, int64_t n) {
 
 static void wrong_range(reader *r, int d) {
   int64_t lo, hi;
-  mtl_dtype_limits(r->dtype, &lo, &hi);
+  mt_dtype_limits(r->dtype, &lo, &hi);
   const char *position = d >= 0 ? push_position(r, d) : "";
   lua_pushvalue(r->L, d >= 0 ? -2 : -1);
   mtl_argerror(r->L, r->arg, r->fname, "element %s is %s: %s holds %lld .. %lld",
@@ -72,17 +72,10 @@ static void wrong_range(reader *r, int d) {
 
 /* ---- reading ---- */
 
-void mtl_dtype_limits(mt_dtype d, int64_t *lo, int64_t *hi) {
-  const int bits = d == MT_BOOL ? 1 : (int)mt_dtype_size(d) * 8;
-  const bool is_signed = d != MT_BOOL && d != MT_U8;
-  *hi = INT64_MAX >> (is_signed ? 64 - bits : 63 - bits);
-  *lo = is_signed ? -*hi - 1 : 0;
-}
-
 /* stack: a number on top. Store it as an integer of r->dtype, if that holds it. */
 static void store_integer(reader *r, int d) {
   int64_t lo, hi;
-  mtl_dtype_limits(r->dtype, &lo, &hi);
+  mt_dtype_limits(r->dtype, &lo, &hi);
   if (lua_isinteger(r->L, -1)) {
     const int64_t x = lua_tointeger(r->L, -1);
     if (x < lo || x > hi) wrong_range(r, d);

@@ -133,8 +133,6 @@ void mtl_check_isa(lua_State *L);
 /* Push a tensor made of the nested table, number or boolean at arg (nested.c).
 ** Without a dtype in the options, booleans set it to bool. */
 void mtl_read_nested(lua_State *L, int arg, const char *fname, mtl_options *o);
-/* The least and the largest value of an integer dtype or bool. */
-void mtl_dtype_limits(mt_dtype d, int64_t *lo /* [out] */, int64_t *hi /* [out] */);
 
 /* Push a userdata that holds the values of the tensor at arg, contiguous and on the
 ** CPU: another handle of it if it is so, else a copy. dtype -1: its own (convert.c).

@@ -69,7 +69,7 @@ void mt_set_num_threads(int n) {
 static mt_status raise_fault(mt_fault *f) {
   const mt_fault seen = *f;
   memset(f, 0, sizeof *f);
-  const mt_status status = mt_fault_error(&seen);
+  const mt_status status = mt_fault_error(&seen, NULL);
   mt_error *e = mt_last_error();
   char text[sizeof e->text];
   memcpy(text, e->text, sizeof text);

@@ -144,32 +144,6 @@ static void normalise_dims(const mt_opinfo *op, const mt_view *x, mt_attr *attr)
   }
 }
 
-mt_status mt_fault_error(const mt_fault *f) {
-  const mt_opinfo *op = mt_op_info((mt_op)f->op);
-  int arg = 0;
-  for (int k = 0; k < op->nparams; k++)
-    if (op->param[k].type == MT_PARAM_INPUT && (op->kept >> op->param[k].slot & 1u))
-      arg = k + 1;
-  if (f->op == MT_OP_inverse || f->op == MT_OP__solve) {
-    char which[40] = "the matrix";
-    if (f->hi > 1)
-      snprintf(which, sizeof which, "matrix %lld of the batch",
-               (long long)f->position + 1);
-    return mt_fail_arg(MT_EFAULT, 1, "%s is singular: column %lld has no pivot", which,
-                       (long long)f->value);
-  }
-  if (f->lo > f->hi)
-    return mt_fail_arg(MT_EFAULT, 2, "integer division by zero at element %lld",
-                       (long long)f->position + 1);
-  if (f->value == MT_NOT_WHOLE)
-    return mt_fail_arg(MT_EFAULT, arg, "no whole number at element %lld",
-                       (long long)f->position + 1);
-  return mt_fail_arg(MT_EFAULT, arg,
-                     "value %lld at element %lld is out of range %lld .. %lld",
-                     (long long)f->value, (long long)f->position + 1, (long long)f->lo,
-                     (long long)f->hi);
-}
-
 mt_fault *mt_fault_word(mt_context *ctx, mt_device device, mt_fault *local) {
   local->set = 0;
   if (device.kind == MT_CPU) return local;
@@ -251,7 +225,7 @@ static mt_status execute(run *r, const mt_entry *entry, const mt_attr *attr,
       __atomic_load_n(&r->ctx->interrupt.stop, __ATOMIC_RELAXED))
     status = mt_kernel_status(r->ctx, r->device, r->op->name, status);
   if (call.scratch) mt_block_free(r->device, call.scratch, call.scratch_bytes);
-  if (status == MT_OK && local.set) status = mt_fault_error(&local);
+  if (status == MT_OK && local.set) status = mt_fault_error(&local, r->in);
   for (int i = 0; i < r->nout && status == MT_OK; i++)
     if (r->widened[i])
       status = mt_copy_view(r->ctx, r->device, &r->widened[i]->v, &r->target[i]->v);

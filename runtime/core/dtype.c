@@ -1,6 +1,8 @@
-/* runtime/core/dtype.c -- sizes, names, promotion, and single elements of each dtype.
- */
+/* runtime/core/dtype.c -- sizes, names, limits, promotion, and single elements of each
+** dtype. */
 #include <math.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include "runtime/core/dtype.h"
 
@@ -158,4 +160,31 @@ void mt_store_i64(mt_dtype d, void *p, int64_t x) {
   case MT_BOOL: PUT(uint8_t) = x != 0; break;
   default: mt_store_f64(d, p, (double)x); break;
   }
+}
+
+/* ---- limits ---- */
+
+void mt_dtype_limits(mt_dtype d, int64_t *lo, int64_t *hi) {
+  const int bits = d == MT_BOOL ? 1 : (int)mt_dtype_size(d) * 8;
+  const bool is_signed = d != MT_BOOL && d != MT_U8;
+  *hi = INT64_MAX >> (is_signed ? 64 - bits : 63 - bits);
+  *lo = is_signed ? -*hi - 1 : 0;
+}
+
+mt_status mt_check_holds(mt_dtype d, const mt_attr *value, int arg) {
+  if (!MT_IS_INT(d)) return MT_OK;
+  int64_t lo, hi;
+  mt_dtype_limits(d, &lo, &hi);
+  /* -lo is a power of two, which hi need not be once it is a double */
+  const double x = trunc(value->f), above = d == MT_U8 ? 256.0 : -(double)lo;
+  if (value->is_int ? value->i[0] >= lo && value->i[0] <= hi
+                    : x >= (double)lo && x < above)
+    return MT_OK;
+  char text[32];
+  if (value->is_int)
+    snprintf(text, sizeof text, "%lld", (long long)value->i[0]);
+  else
+    snprintf(text, sizeof text, "%.14g", isnan(value->f) ? (double)NAN : value->f);
+  return mt_fail_arg(MT_EARG, arg, "value is %s: %s holds %lld .. %lld", text,
+                     mt_dtype_name(d), (long long)lo, (long long)hi);
 }

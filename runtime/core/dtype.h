@@ -23,6 +23,12 @@ int mt_dtype_parse(const char *name, mt_dtype *d /* [out] */);
 /* PyTorch's type of a op b where neither is a wrapped number. */
 mt_dtype mt_dtype_promote(mt_dtype a, mt_dtype b);
 
+/* The least and the largest number that an integer dtype, or bool, holds. */
+void mt_dtype_limits(mt_dtype d, int64_t *lo /* [out] */, int64_t *hi /* [out] */);
+/* MT_EARG, of argument arg, unless d holds the whole part of a number; bool holds any,
+** as true or false, and floats do. */
+mt_status mt_check_holds(mt_dtype d, const mt_attr *value, int arg);
+
 /* One element at p as a double, or as an int64 (saturating, NaN 0), and back: to the
 ** nearest, to even between two. */
 double mt_load_f64(mt_dtype d, const void *p);

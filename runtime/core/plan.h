@@ -44,7 +44,8 @@ void mt_note_streams(mt_context *ctx, int nin, mt_tensor *const *in, int nout,
 /* Where kernels note bad data: local, which is cleared; on a GPU a word in mapped memory,
 ** made at the first use. NULL: the device fails. */
 mt_fault *mt_fault_word(mt_context *ctx, mt_device device, mt_fault *local);
-/* The error that a kernel's fault stands for; its op is named in the text. */
-mt_status mt_fault_error(const mt_fault *f);
+/* The error that a kernel's fault stands for (fault.c); its op is named in the text. in:
+** what the kernel read, where the host can read it. */
+mt_status mt_fault_error(const mt_fault *f, const mt_view *const *in /* [optional] */);
 
 #endif

@@ -9,6 +9,11 @@ mt_status mt_rule_same(mt_plan *p) {
   return MT_OK;
 }
 
+mt_status mt_rule_fill(mt_plan *p) {
+  MT_TRY(mt_check_holds(p->in[0]->dtype, &p->attr[0], 2));
+  return mt_rule_same(p);
+}
+
 /* The same for ops along a dim that must be there: softmax of a number is over itself.
  */
 mt_status mt_rule_same_float(mt_plan *p) { return mt_rule_same(p); }

@@ -238,3 +238,11 @@ mt_status mt_alias_same(mt_tensor *t, mt_tensor **out) {
   alias->wrapped = t->wrapped;
   return MT_OK;
 }
+
+mt_status mt_check_number(const mt_tensor *value, mt_dtype d, int arg) {
+  if (!value->wrapped || value->v.dtype == MT_BOOL) return MT_OK;
+  mt_attr number = {.n = 1, .is_int = MT_IS_INT(value->v.dtype)};
+  number.f = mt_load_f64(value->v.dtype, value->v.data);
+  if (number.is_int) number.i[0] = mt_load_i64(value->v.dtype, value->v.data);
+  return mt_check_holds(d, &number, arg);
+}

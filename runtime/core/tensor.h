@@ -74,6 +74,9 @@ mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *
 /* The same with t's own geometry. */
 mt_status mt_alias_same(mt_tensor *t, mt_tensor **out /* [out] */);
 
+/* mt_check_holds of a wrapped number; other tensors are converted as they come. */
+mt_status mt_check_number(const mt_tensor *value, mt_dtype d, int arg);
+
 static inline mt_dtype mt_dtype_of(const mt_tensor *t) { return t->v.dtype; }
 static inline mt_device mt_device_of(const mt_tensor *t) { return t->storage->device; }
 static inline bool mt_same_device(mt_device a, mt_device b) {

@@ -104,7 +104,7 @@ bool mt_uniform_run(mt_context *ctx, const mt_opinfo *op, int nin, mt_tensor *co
       __atomic_load_n(&ctx->interrupt.stop, __ATOMIC_RELAXED))
     *status = mt_kernel_status(ctx, device, op->name, *status);
   if (*status == MT_OK && fault == &local && local.set)
-    *status = mt_fault_error(&local);
+    *status = mt_fault_error(&local, NULL);
   if (*status != MT_OK) {
     if (!out[0]) mt_release(y);
   } else if (out[0]) {

@@ -144,4 +144,10 @@ return {
     "bad argument #1 to 'unsqueeze' (dim 1 stands twice)" },
   { "mt.ones(2):unsqueeze({1, 5})",
     "bad argument #1 to 'unsqueeze' (dim 5 is out of range: 1 .. 3 or -3 .. -1)" },
+  { 'mt.arange(3, {dtype = "uint8"}):pad({1, 1}, "constant", 256)',
+    "bad argument #3 to 'pad' (value is 256: uint8 holds 0 .. 255)" },
+  { "mt.zeros(2, 2):vander()",
+    "calling 'vander' on bad self (a vector expected, got shape [2, 2])" },
+  { "mt.zeros(2):vander(-1)",
+    "bad argument #1 to 'vander' (n is -1, want 0 or more)" },
 }

@@ -32,4 +32,13 @@ return {
     "calling 'mT' on bad self (at least 2 dims expected, got shape [3])" },
   { 'mt.zeros(2):fill_("x")',
     "bad argument #1 to 'fill_' (value: number expected, got string)" },
+  { 'mt.ones({2}, {dtype = "uint8"}):fill_(-1)',
+    "bad argument #1 to 'fill_' (value is -1: uint8 holds 0 .. 255)" },
+  { 'mt.ones({2}, {dtype = "int64"}):fill_(1e30)',
+    "bad argument #1 to 'fill_' (value is 1e+30: int64 holds -9223372036854775808 .. "
+      .. "9223372036854775807)" },
+  { "(function() local x = mt.arange(3, {dtype = 'uint8'}) x[1] = 256 end)()",
+    "value is 256: uint8 holds 0 .. 255" },
+  { "mt.ones({2, 3}):renorm(2, 1, -1)",
+    "bad argument #3 to 'renorm' (most is -1, want 0 or more)" },
 }

@@ -7,4 +7,10 @@ return {
       .. "nil)" },
   { "mt.optim.SGD({}, {lr = 0.1})",
     "bad argument #1 to 'SGD' (the list of parameters is empty)" },
+  { "mt.zeros({2}, {requires_grad = true}):apply(function(x) return x end)",
+    "bad argument #1 to 'apply' (a leaf that requires grad cannot be changed in place "
+      .. "while recording is on)" },
+  { "mt.zeros(1):expand(2):apply(function(x) return x end)",
+    "bad argument #1 to 'apply' (in place: elements of shape [2] share memory; clone "
+      .. "it first)" },
 }

@@ -87,4 +87,10 @@ return {
     "bad argument #1 to 'size' (dim 2 is out of range: 1 .. 1 or -1 .. -1)" },
   { "mt.zeros(2):size(0)",
     "bad argument #1 to 'size' (dim 0 is out of range: 1 .. 1 or -1 .. -1)" },
+  { 'mt.full({2}, 300, {dtype = "uint8"})',
+    "bad argument #2 to 'full' (value is 300: uint8 holds 0 .. 255)" },
+  { 'mt.full({2}, 0/0, {dtype = "int32"})',
+    "bad argument #2 to 'full' (value is nan: int32 holds -2147483648 .. 2147483647)" },
+  { 'mt.full_like(mt.tensor({1}, {dtype = "int8"}), -129)',
+    "bad argument #2 to 'full_like' (value is -129: int8 holds -128 .. 127)" },
 }

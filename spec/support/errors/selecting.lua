@@ -28,4 +28,17 @@ return {
     "bad argument #1 to 'masked_select' (mask is float32, want bool)" },
   { "mt.zeros(2):masked_select(mt.tensor{true, false, true})",
     "masked_select: shapes [2] and [3] do not broadcast: 2 and 3" },
+  { 'mt.arange(3, {dtype = "uint8"}):masked_fill(mt.ones(3):bool(), 256)',
+    "bad argument #2 to 'masked_fill' (value is 256: uint8 holds 0 .. 255)" },
+  { 'mt.arange(3, {dtype = "uint8"}):index_fill(1, mt.tensor{1}, -1)',
+    "bad argument #3 to 'index_fill' (value is -1: uint8 holds 0 .. 255)" },
+  { 'mt.arange(3, {dtype = "int16"}):scatter(1, mt.tensor{1}, 1e5)',
+    "bad argument #3 to 'scatter' (value is 100000: int16 holds -32768 .. 32767)" },
+  { 'mt.arange(3, {dtype = "int16"}):put(mt.tensor{1}, 32768)',
+    "bad argument #2 to 'put' (value is 32768: int16 holds -32768 .. 32767)" },
+  { 'mt.arange(3):index_select(1, mt.tensor({math.mininteger}, {dtype = "int64"}))',
+    "bad argument #2 to 'index_select' (value -9223372036854775808 at element 1 is out "
+      .. "of range 1 .. 3)" },
+  { "mt.arange(3):index_select(1, mt.tensor{1, 2.5})",
+    "bad argument #2 to 'index_select' (no whole number at element 2: 2.5)" },
 }

@@ -1,0 +1,136 @@
+-- lua/mytensor/sampling.lua: draws from further distributions, made of uniform and
+-- normal numbers: so the same seed gives nearly the same on every device.
+
+local mt = require "mytensor"
+local check = require "mytensor.check"
+
+local sampling = {}
+
+-- Uniform in [0, 1), of x's shape and device: float64 for float64 and integers, else
+-- float32, which half types are too coarse for.
+local function uniform(x)
+  local dtype = x:dtype()
+  local narrow = dtype == "float32" or dtype == "float16" or dtype == "bfloat16"
+  return mt.rand(x:shape(), { dtype = narrow and "float32" or "float64",
+    device = x:device() })
+end
+
+local function check_floats(name, x)
+  check.type(1, name, x, "tensor")
+  if not check.is_float(x) then
+    check.fail(1, name, "a float dtype expected, got %s", x:dtype())
+  end
+end
+
+local function check_positive(n, name, v, what)
+  check.number(n, name, v, what)
+  if v <= 0 then check.fail(n, name, "%s must be above 0, got %s", what, v) end
+  return v
+end
+
+--- x overwritten by numbers of an exponential distribution.
+--- @param x mytensor.Tensor floats
+--- @param rate? number lambda: 1 over the mean; 1 unless given
+--- @return mytensor.Tensor x
+function sampling.exponential_(x, rate)
+  check_floats("exponential_", x)
+  rate = check_positive(2, "exponential_", rate or 1, "rate")
+  return x:copy_(uniform(x):neg_():log1p_():mul_(-1 / rate))
+end
+
+--- x overwritten by e to the power of normally distributed numbers.
+--- @param x mytensor.Tensor floats
+--- @param mean? number of the logarithms, 1 unless given
+--- @param std? number of the logarithms, 2 unless given
+--- @return mytensor.Tensor x
+function sampling.log_normal_(x, mean, std)
+  check_floats("log_normal_", x)
+  mean = check.number(2, "log_normal_", mean or 1, "mean")
+  std = check_positive(3, "log_normal_", std or 2, "std")
+  return x:copy_(uniform(x):normal_(mean, std):exp_())
+end
+
+--- x overwritten by numbers of a Cauchy distribution.
+--- @param x mytensor.Tensor floats
+--- @param median? number 0 unless given
+--- @param sigma? number half the distance between the quartiles, 1 unless given
+--- @return mytensor.Tensor x
+function sampling.cauchy_(x, median, sigma)
+  check_floats("cauchy_", x)
+  median = check.number(2, "cauchy_", median or 0, "median")
+  sigma = check_positive(3, "cauchy_", sigma or 1, "sigma")
+  return x:copy_(uniform(x):sub_(0.5):mul_(math.pi):tan_():mul_(sigma):add_(median))
+end
+
+--- x overwritten by how many trials it takes until one succeeds: 1, 2, ...
+--- @param x mytensor.Tensor of any dtype but bool
+--- @param p number the probability that a trial succeeds, above 0 and below 1
+--- @return mytensor.Tensor x
+function sampling.geometric_(x, p)
+  check.type(1, "geometric_", x, "tensor")
+  if x:dtype() == "bool" then
+    check.fail(1, "geometric_", "numbers expected, got bool")
+  end
+  check_positive(2, "geometric_", p, "p")
+  if p >= 1 then check.fail(2, "geometric_", "p must be below 1, got %s", p) end
+  local failures = uniform(x):neg_():log1p_():mul_(1 / math.log(1 - p)):floor_()
+  return x:copy_(failures:add_(1))
+end
+
+--- x's shape, dtype and device, whole numbers low .. high, both included.
+--- @param x mytensor.Tensor
+--- @param low integer
+--- @param high integer
+--- @return mytensor.Tensor
+function sampling.randint_like(x, low, high)
+  check.type(1, "randint_like", x, "tensor")
+  low = check.integer(2, "randint_like", low, "low")
+  high = check.integer(3, "randint_like", high, "high", low)
+  return mt.randint(low, high, x:shape(), { dtype = x:dtype(), device = x:device() })
+end
+
+-- What is wrong with weights, if anything. Waits for the device.
+local function check_weights(weights, n, replacement)
+  local name = "multinomial"
+  local shape = check.shape_text(weights:shape())
+  if weights:dim() < 1 or weights:dim() > 2 or weights:size(-1) == 0 then
+    check.fail(1, name, "a vector of weights, or rows of them, expected, got shape %s",
+               shape)
+  end
+  if weights:lt(0):logical_or_(weights:isfinite():logical_not_()):any():item() then
+    check.fail(1, name, "weights of 0 or more, and finite, expected")
+  end
+  local least = weights:count_nonzero(-1)
+  least = least:numel() > 0 and least:amin():item() or n
+  if least == 0 then check.fail(1, name, "all weights of a row are 0") end
+  if not replacement and n > least then
+    check.fail(2, name, "%d draws without replacement, but %d weights are not 0", n,
+               least)
+  end
+end
+
+--- Positions drawn with given probabilities, from 1.
+--- @param weights mytensor.Tensor (classes) or (rows, classes): not negative; their sum
+---   need not be 1
+--- @param n? integer how many of each row, 1 unless given
+--- @param replacement? boolean may one be drawn twice? No unless given
+--- @return mytensor.Tensor int64: (n) or (rows, n)
+function sampling.multinomial(weights, n, replacement)
+  check.type(1, "multinomial", weights, "tensor")
+  n = check.integer(2, "multinomial", n or 1, "n", 1)
+  weights = weights:detach():double()
+  check_weights(weights, n, replacement)
+  if not replacement then
+    -- the least of times that are exponential with these rates
+    local times = mt.empty_like(weights):exponential_():clamp_min_(1e-300)
+    return (select(2, (weights / times):topk(n, -1)))
+  end
+  local sums = weights:cumsum(-1)
+  local shape = weights:shape()
+  shape[#shape] = n
+  local at = mt.rand(shape, { dtype = "float64", device = weights:device() })
+  at:mul_(1 - 2 ^ -50):mul_(sums:narrow(-1, -1, 1)) -- stays below the last sum
+  return mt.searchsorted(sums, at, true)
+end
+
+return sampling

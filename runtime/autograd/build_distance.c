@@ -1,0 +1,84 @@
+/* runtime/autograd/build_distance.c -- composite ops made of norms of differences: dist,
+** cdist, pairwise_distance; renorm. */
+#include "runtime/autograd/parts.h"
+#include "runtime/autograd/rules.h"
+
+static mt_tensor *norm(mt_calc *c, mt_tensor *x, mt_attr p, mt_attr dims,
+                       bool keepdim) {
+  const mt_attr attr[] = {p, dims, mt_attr_i(keepdim)};
+  return mt_c1a(c, MT_OP_norm, x, 3, attr);
+}
+
+/* bool has no difference. */
+static mt_tensor *difference(mt_calc *c, mt_tensor *a, mt_tensor *b) {
+  return mt_c2(c, MT_OP_sub, mt_cfloat(c, a), mt_cfloat(c, b));
+}
+
+mt_status mt_build_dist(mt_build_call *c) {
+  mt_tensor *const d = difference(c->calc, c->in[0], c->in[1]);
+  c->out[0] = norm(c->calc, d, c->attr[0], mt_attr_none(), false);
+  return MT_OK;
+}
+
+mt_status mt_build_pairwise_distance(mt_build_call *c) {
+  mt_tensor *d = difference(c->calc, c->in[0], c->in[1]);
+  d = mt_c2(c->calc, MT_OP_add, d, mt_cnum(c->calc, c->attr[1].f));
+  if (!d) return MT_OK;
+  const mt_attr last =
+      d->v.ndim > 0 ? mt_attr_list(1, (int64_t[]){d->v.ndim - 1}) : mt_attr_none();
+  c->out[0] = norm(c->calc, d, c->attr[0], last, c->attr[2].i[0] != 0);
+  return MT_OK;
+}
+
+static mt_tensor *unsqueezed(mt_calc *c, mt_tensor *x, int64_t dim) {
+  const mt_attr attr = mt_attr_list(1, &dim);
+  return mt_c1a(c, MT_OP_unsqueeze, x, 1, &attr);
+}
+
+mt_status mt_build_cdist(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const a = call->in[0], *const b = call->in[1];
+  for (int i = 0; i < 2; i++) {
+    if (call->in[i]->v.ndim < 2 || call->in[i]->v.ndim == MT_MAX_DIMS)
+      return mt_fail_arg(MT_ESHAPE, i + 1, "matrices or batches expected, got shape %s",
+                         mt_view_text(&call->in[i]->v));
+  }
+  const int64_t k = a->v.shape[a->v.ndim - 1];
+  if (b->v.shape[b->v.ndim - 1] != k)
+    return mt_fail_arg(MT_ESHAPE, 2, "rows of shapes %s and %s differ in length",
+                       mt_view_text(&a->v), mt_view_text(&b->v));
+  mt_tensor *const d =
+      difference(c, unsqueezed(c, a, a->v.ndim - 1), unsqueezed(c, b, b->v.ndim - 2));
+  if (!d) return MT_OK;
+  const mt_attr last = mt_attr_list(1, (int64_t[]){d->v.ndim - 1});
+  call->out[0] = norm(c, d, call->attr[0], last, false);
+  return MT_OK;
+}
+
+mt_status mt_build_renorm(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0];
+  const int64_t dim = call->attr[1].i[0];
+  const double most = call->attr[2].f;
+  if (x->v.ndim < 2)
+    return mt_fail_arg(MT_ESHAPE, 1, "2 dims or more expected, got shape %s",
+                       mt_view_text(&x->v));
+  if (!MT_IS_FLOAT(x->v.dtype))
+    return mt_fail_arg(MT_EDTYPE, 1, "a float dtype expected, got %s",
+                       mt_dtype_name(x->v.dtype));
+  if (!(most >= 0)) return mt_fail_arg(MT_EARG, 4, "most is %g, want 0 or more", most);
+  mt_attr others = {.is_int = 1};
+  for (int d = 0; d < x->v.ndim; d++)
+    if (d != dim) others.i[others.n++] = d;
+  mt_tensor *const length = norm(c, x, call->attr[0], others, true);
+  mt_tensor *const large = mt_c2(c, MT_OP_gt, length, mt_cnum(c, most));
+  /* the 1e-7 is PyTorch's */
+  mt_tensor *const safe =
+      mt_c2(c, MT_OP_add, mt_c3(c, MT_OP_where, large, length, mt_cint(c, 1)),
+            mt_cnum(c, 1e-7));
+  mt_tensor *const factor =
+      mt_c3(c, MT_OP_where, large, mt_c2(c, MT_OP_div, mt_cnum(c, most), safe),
+            mt_cint(c, 1));
+  call->out[0] = mt_c2(c, MT_OP_mul, x, factor);
+  return MT_OK;
+}
