@@ -35,7 +35,8 @@ static uint64_t eight_of(const uint8_t *set) {
 static const uint64_t order[256] = {ORDER_64(0), ORDER_64(64), ORDER_64(128),
                                     ORDER_64(192)};
 
-#define STEP 32 /* elements of a loop */
+#define STEP        32   /* elements of a loop */
+#define FETCH_AHEAD 2048 /* bytes */
 
 static inline uint32_t bits_of(const uint8_t *set) { /* of STEP */
   const __m256i v = _mm256_loadu_si256((const __m256i *)set);
@@ -71,10 +72,17 @@ static inline void move_8(uint32_t bits, const uint64_t *x, uint64_t *y) {
   _mm256_storeu_si256((__m256i *)y, _mm256_permutevar8x32_epi32(v, from));
 }
 
+/* A processor fetches by itself within a page. */
+static inline void fetch(const void *x, int bytes) {
+  for (int k = 0; k < bytes; k += 64)
+    __builtin_prefetch((const char *)x + FETCH_AHEAD + k);
+}
+
 /* While a whole STEP fits: what is written too much is overwritten, or y's own. */
 #define MOVE_STEPS(T, sfx, each)                             \
   for (; i + STEP <= n && found + STEP <= most; i += STEP) { \
     uint32_t bits = bits_of(set + i);                        \
+    fetch(x + i, STEP * (int)sizeof(T));                     \
     for (int k = 0; k < STEP; k += each, bits >>= each) {    \
       const uint32_t some = bits & ((1u << each) - 1);       \
       move_##sfx(some, x + i + k, y + found);                \

@@ -105,6 +105,30 @@ describe("a result larger than the caches", function()
     assert.is_true(db:equal(a))
   end)
 
+  it("selected by a mask", function()
+    local threads = mt.get_num_threads()
+    for dtype, n in pairs { float32 = LARGE, float64 = LARGE // 2, int16 = LARGE * 2,
+      uint8 = 34 << 20 } do
+      for _, part in ipairs { 0.02, 0.7 } do
+        local x = mt.randint(0, 100, { n }, { dtype = dtype })
+        local mask = mt.rand(n):lt(part)
+        mask:narrow(1, n // 2, n // 8):fill_(false)
+        local list = {}
+        pieces(n, function(first, length)
+          list[#list + 1] = x:narrow(1, first, length)
+            :masked_select(mask:narrow(1, first, length))
+        end)
+        local want = mt.cat(list)
+        for count = 1, 3 do
+          mt.set_num_threads(count)
+          local y = x:masked_select(mask)
+          assert.is_true(y:equal(want), ("%s, %d threads"):format(dtype, count))
+        end
+        mt.set_num_threads(threads)
+      end
+    end
+  end)
+
   it("normalised in rows", function()
     local x = mt.rand(8200, 1056)
     check(function(a) return a:softmax(2) end, x)
