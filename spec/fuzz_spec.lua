@@ -195,7 +195,8 @@ local function public_functions()
   local targets = {}
   collect_functions(targets, "", mt, {}, 0)
   -- those that are loaded at their first use
-  for _, file in ipairs { "arrange", "bridge", "like", "products", "sampling" } do
+  for _, file in ipairs { "arrange", "bridge", "like", "measure",
+    "products", "sampling" } do
     collect_functions(targets, file .. ".", require("mytensor." .. file), {}, 0)
   end
   targets[#targets + 1] = { name = "einsum of equations", f = function(...)

@@ -1,5 +1,5 @@
 -- lua/mytensor/arrange.lua: what gives several tensors, or makes them of positions:
--- grids, pieces, combinations, triangles.
+-- grids, pieces, combinations, triangles, copies with a part replaced.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -300,6 +300,99 @@ function arrange.logspace(first, last, steps, base, opts)
     { dtype = "float64", device = opts.device })
   local y = mt.pow(base, exponents):to(dtype)
   return opts.requires_grad and y:requires_grad_() or y
+end
+
+-- ---- copies with a part replaced ----------------------------------------------------
+
+local function replaced(name, y, view, src)
+  local want, got = check.shape_text(view:shape()), check.shape_text(src:shape())
+  if want ~= got then check.fail(2, name, "src has shape %s, want %s", got, want) end
+  check.call_behind(0, 2, name, view.copy_, view, src)
+  return y
+end
+
+--- A copy of x with the slice at index of dim replaced.
+--- @param x mytensor.Tensor
+--- @param src mytensor.Tensor of the slice's shape
+--- @param dim integer
+--- @param index integer
+--- @return mytensor.Tensor
+function arrange.select_scatter(x, src, dim, index)
+  check.type(1, "select_scatter", x, "tensor")
+  check.type(2, "select_scatter", src, "tensor")
+  local y = x:clone()
+  local view = check.call_behind(1, 4, "select_scatter", mt.select, y, dim, index)
+  return replaced("select_scatter", y, view, src)
+end
+
+--- A copy of x with the elements first, first + step, ... last of dim replaced.
+--- @param x mytensor.Tensor
+--- @param src mytensor.Tensor of their shape
+--- @param dim? integer 1 unless given
+--- @param first? integer 1 unless given
+--- @param last? integer included; -1 unless given
+--- @param step? integer 1 unless given
+--- @return mytensor.Tensor
+function arrange.slice_scatter(x, src, dim, first, last, step)
+  check.type(1, "slice_scatter", x, "tensor")
+  check.type(2, "slice_scatter", src, "tensor")
+  dim = check.dim(3, "slice_scatter", x, dim or 1)
+  first = check.integer(4, "slice_scatter", first or 1, "first")
+  last = check.integer(5, "slice_scatter", last or -1, "last")
+  step = check.integer(6, "slice_scatter", step or 1, "step", 1)
+  local y, key = x:clone(), {}
+  for d = 1, dim - 1 do key[d] = {} end
+  key[dim] = { first, last, step }
+  local ok, view = pcall(function() return y[key] end)
+  if not ok then
+    check.fail(4, "slice_scatter", "%s", (tostring(view):gsub("^.-:%d+: ", "")))
+  end
+  return replaced("slice_scatter", y, view, src)
+end
+
+--- A copy of x with a diagonal replaced.
+--- @param x mytensor.Tensor
+--- @param src mytensor.Tensor of the shape that x:diagonal gives
+--- @param offset? integer 0 unless given
+--- @param dim1? integer 1 unless given
+--- @param dim2? integer 2 unless given
+--- @return mytensor.Tensor
+function arrange.diagonal_scatter(x, src, offset, dim1, dim2)
+  check.type(1, "diagonal_scatter", x, "tensor")
+  check.type(2, "diagonal_scatter", src, "tensor")
+  local y = x:clone()
+  local view = check.call_behind(1, 1, "diagonal_scatter", mt.diagonal, y, offset or 0,
+                                 dim1 or 1, dim2 or 2)
+  return replaced("diagonal_scatter", y, view, src)
+end
+
+--- x with the slices of src combined with its own at the positions of dim.
+--- @param x mytensor.Tensor
+--- @param dim integer
+--- @param index mytensor.Tensor a vector of positions
+--- @param src mytensor.Tensor of x's shape but along dim, where it has index's size
+--- @param reduce string "sum", "prod", "mean", "amax" or "amin"
+--- @param include_self? boolean does what x holds there count? Yes unless given
+--- @return mytensor.Tensor
+function arrange.index_reduce(x, dim, index, src, reduce, include_self)
+  check.type(1, "index_reduce", x, "tensor")
+  check.type(3, "index_reduce", index, "tensor")
+  check.type(4, "index_reduce", src, "tensor")
+  dim = check.dim(2, "index_reduce", x, dim)
+  if index:dim() ~= 1 then
+    check.fail(3, "index_reduce", "a vector expected, got shape %s",
+               check.shape_text(index:shape()))
+  end
+  local want, along = x:shape(), {}
+  for d = 1, #want do along[d] = 1 end
+  want[dim], along[dim] = index:numel(), index:numel()
+  if check.shape_text(src:shape()) ~= check.shape_text(want) then
+    check.fail(4, "index_reduce", "src has shape %s, want %s",
+               check.shape_text(src:shape()), check.shape_text(want))
+  end
+  if include_self == nil then include_self = true end
+  return check.call_behind(0, 3, "index_reduce", mt.scatter_reduce, x, dim,
+                           index:view(along):expand(want), src, reduce, include_self)
 end
 
 return arrange

@@ -102,19 +102,34 @@ function check.any_dim(n, name, tensor, dim)
   return check.dim(n, name, tensor, dim)
 end
 
+-- Pass on what a call of a function of the library gave, under the name of the function
+-- that the user called.
+local function renamed(n, shift, name, ok, ...)
+  if ok then return ... end
+  local err = ...
+  if type(err) ~= "string" then error(err, 0) end
+  local at, text = err:match "bad argument #(%d+) to '[%w_]+' %((.*)%)$"
+  text = text or err:match "calling '[%w_]+' on bad self %((.*)%)$"
+  if text then
+    check.fail(shift and at and tonumber(at) + shift or n, name, "%s", text)
+  end
+  text = err:match "^[%l_]+: (.*)$" or err:match ":%d+: [%l_]+: (.*)$"
+  if text then check.raise("%s: %s", name, text) end
+  error(err, 0)
+end
+
 --- Call fn; an error that names it, or one of its arguments, becomes one of argument n
 --- of the function that the user called.
 --- @return any ... what fn gives
 function check.call(n, name, fn, ...)
-  local results = table.pack(pcall(fn, ...))
-  if results[1] then return table.unpack(results, 2, results.n) end
-  local err = results[2]
-  local text = type(err) == "string"
-    and (err:match "bad argument #%d+ to '[%w_]+' %((.*)%)$"
-      or err:match "calling '[%w_]+' on bad self %((.*)%)$"
-      or err:match ":%d+: [%l_]+: (.*)$")
-  if text then check.fail(n, name, "%s", text) end
-  error(err, 0)
+  return renamed(n, nil, name, pcall(fn, ...))
+end
+
+--- The same where the user's function has its arguments behind `shift` others; n: which
+--- argument an error is about that names none.
+--- @return any ... what fn gives
+function check.call_behind(shift, n, name, fn, ...)
+  return renamed(n, shift, name, pcall(fn, ...))
 end
 
 --- Raise unless `v` is a number in [low, high], or [low, high) with `open`. NaN fails.

@@ -62,8 +62,9 @@ end
 --- @param b mytensor.Tensor|number|boolean
 --- @return string
 function like.result_type(a, b)
-  local none = {}
-  for i, x in ipairs { a, b } do
+  local none, given = {}, { a, b }
+  for i = 1, 2 do
+    local x = given[i]
     none[i] = x
     if mt.is_tensor(x) then
       check.type(i, "result_type", x, "tensor")
@@ -121,7 +122,8 @@ end
 --- @param ... integer|integer[]|table the shape, as for mt.zeros; options
 --- @return mytensor.Tensor
 function like.new_zeros(x, ...)
-  return mt.zeros(shape_and_options("new_zeros", x, ...))
+  return check.call_behind(1, 2, "new_zeros", mt.zeros,
+                           shape_and_options("new_zeros", x, ...))
 end
 
 --- Ones of x's dtype, on its device.
@@ -129,7 +131,8 @@ end
 --- @param ... integer|integer[]|table the shape, as for mt.ones; options
 --- @return mytensor.Tensor
 function like.new_ones(x, ...)
-  return mt.ones(shape_and_options("new_ones", x, ...))
+  return check.call_behind(1, 2, "new_ones", mt.ones,
+                           shape_and_options("new_ones", x, ...))
 end
 
 --- A tensor of x's dtype, on its device, whose elements are not set.
@@ -137,7 +140,8 @@ end
 --- @param ... integer|integer[]|table the shape, as for mt.empty; options
 --- @return mytensor.Tensor
 function like.new_empty(x, ...)
-  return mt.empty(shape_and_options("new_empty", x, ...))
+  return check.call_behind(1, 2, "new_empty", mt.empty,
+                           shape_and_options("new_empty", x, ...))
 end
 
 --- A tensor of x's dtype, on its device, filled with a value.
@@ -148,7 +152,8 @@ end
 --- @return mytensor.Tensor
 function like.new_full(x, shape, value, opts)
   check.type(1, "new_full", x, "tensor")
-  return mt.full(shape, value, options_of(4, "new_full", x, opts))
+  return check.call_behind(1, 2, "new_full", mt.full, shape, value,
+                           options_of(4, "new_full", x, opts))
 end
 
 --- A tensor of x's dtype, on its device, made of a table of numbers.
@@ -158,7 +163,8 @@ end
 --- @return mytensor.Tensor
 function like.new_tensor(x, data, opts)
   check.type(1, "new_tensor", x, "tensor")
-  return mt.tensor(data, options_of(3, "new_tensor", x, opts))
+  return check.call_behind(1, 2, "new_tensor", mt.tensor, data,
+                           options_of(3, "new_tensor", x, opts))
 end
 
 --- The diagonal (i, i, ..., i) filled with a value.
@@ -186,14 +192,17 @@ function like.fill_diagonal_(x, value, wrap)
   if #shape > 2 then
     local diagonal = x
     for _ = 2, #shape do diagonal = diagonal:diagonal(0, 1, -1) end
-    diagonal:fill_(value)
+    check.call_behind(0, 1, "fill_diagonal_", diagonal.fill_, diagonal, value)
     return x
   end
   local rows, columns = shape[1], shape[2]
   local first = 1
   repeat
     local n = math.min(columns, rows - first + 1)
-    if n > 0 then x:narrow(1, first, n):diagonal():fill_(value) end
+    if n > 0 then
+      local diagonal = x:narrow(1, first, n):diagonal()
+      check.call_behind(0, 1, "fill_diagonal_", diagonal.fill_, diagonal, value)
+    end
     first = first + columns + 1
   until not wrap or first > rows
   return x

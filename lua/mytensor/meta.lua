@@ -5829,6 +5829,23 @@ function Tensor:combinations(r, with_replacement) end
 ---@return mytensor.Tensor
 function mt.cosine_similarity(a, b, dim, epsilon) end
 
+--- A copy of x with a diagonal replaced.
+---@param x mytensor.Tensor
+---@param src mytensor.Tensor of the shape that x:diagonal gives
+---@param offset? integer 0 unless given
+---@param dim1? integer 1 unless given
+---@param dim2? integer 2 unless given
+---@return mytensor.Tensor
+function mt.diagonal_scatter(x, src, offset, dim1, dim2) end
+
+--- A copy of x with a diagonal replaced.
+---@param src mytensor.Tensor of the shape that x:diagonal gives
+---@param offset? integer 0 unless given
+---@param dim1? integer 1 unless given
+---@param dim2? integer 2 unless given
+---@return mytensor.Tensor
+function Tensor:diagonal_scatter(src, offset, dim1, dim2) end
+
 --- Dim 3 cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor of 3 dims or more
 ---@param pieces integer|integer[] a number of equal pieces, or positions
@@ -5878,6 +5895,17 @@ function Tensor:fill_diagonal_(value, wrap) end
 ---@param dtype? string|mytensor.Tensor the default dtype unless given
 ---@return { dtype: string, bits: integer, eps: number, max: number, min: number, tiny: number } eps: from 1 to the next number; tiny: the least normal number
 function mt.finfo(dtype) end
+
+--- a to the power b, in float64.
+---@param a mytensor.Tensor|number
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor float64
+function mt.float_power(a, b) end
+
+--- a to the power b, in float64.
+---@param b mytensor.Tensor|number
+---@return mytensor.Tensor float64
+function Tensor:float_power(b) end
 
 --- A tensor of the bytes of a string, which are copied.
 ---@param bytes string
@@ -5941,6 +5969,30 @@ function mt.gradcheck(fn, inputs, options) end
 ---@return boolean, string?
 function mt.gradgradcheck(fn, inputs, options) end
 
+--- Slopes of a function that is sampled, along dims: central differences, and one-sided
+--- ones at the ends. One result for each dim.
+---@param x mytensor.Tensor
+---@param spacing? number|table the distance of neighbours, 1 unless given; or a list with one for each dim, or with the coordinates as a vector
+---@param dim? integer|integer[] all unless given
+---@param edge_order? integer 1 unless given, or 2: parabolas at the ends
+---@return mytensor.Tensor ...
+function mt.gradient(x, spacing, dim, edge_order) end
+
+--- How many elements lie between edges; the last bin includes both of its edges.
+---@param x mytensor.Tensor
+---@param bins? integer|mytensor.Tensor how many, 100 unless given, or their edges, ascending
+---@param opts? { range: number[], weight: mytensor.Tensor, density: boolean } range: the first and the last edge, the least and the largest element unless given; weight: of x's shape, summed instead; density: divided by sum and width
+---@return mytensor.Tensor counts, floats
+---@return mytensor.Tensor edges one more
+function mt.histogram(x, bins, opts) end
+
+--- How many elements lie between edges; the last bin includes both of its edges.
+---@param bins? integer|mytensor.Tensor how many, 100 unless given, or their edges, ascending
+---@param opts? { range: number[], weight: mytensor.Tensor, density: boolean } range: the first and the last edge, the least and the largest element unless given; weight: of x's shape, summed instead; density: divided by sum and width
+---@return mytensor.Tensor counts, floats
+---@return mytensor.Tensor edges one more
+function Tensor:histogram(bins, opts) end
+
 --- Columns (of a vector: elements) cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor
 ---@param pieces integer|integer[] a number of equal pieces, or positions
@@ -5956,6 +6008,25 @@ function Tensor:hsplit(pieces) end
 ---@param dtype string|mytensor.Tensor
 ---@return { dtype: string, bits: integer, max: integer, min: integer }
 function mt.iinfo(dtype) end
+
+--- x with the slices of src combined with its own at the positions of dim.
+---@param x mytensor.Tensor
+---@param dim integer
+---@param index mytensor.Tensor a vector of positions
+---@param src mytensor.Tensor of x's shape but along dim, where it has index's size
+---@param reduce string "sum", "prod", "mean", "amax" or "amin"
+---@param include_self? boolean does what x holds there count? Yes unless given
+---@return mytensor.Tensor
+function mt.index_reduce(x, dim, index, src, reduce, include_self) end
+
+--- x with the slices of src combined with its own at the positions of dim.
+---@param dim integer
+---@param index mytensor.Tensor a vector of positions
+---@param src mytensor.Tensor of x's shape but along dim, where it has index's size
+---@param reduce string "sum", "prod", "mean", "amax" or "amin"
+---@param include_self? boolean does what x holds there count? Yes unless given
+---@return mytensor.Tensor
+function Tensor:index_reduce(dim, index, src, reduce, include_self) end
 
 --- Slices one after the other: `for i, row in t:iter() do`. Views: writing to a slice
 --- writes to the tensor.
@@ -6181,6 +6252,51 @@ function mt.result_type(a, b) end
 ---@return boolean? true, or nil if the file can't be written
 ---@return string? message
 function mt.save_tensors(path, tensors, metadata) end
+
+--- A copy of x with the slice at index of dim replaced.
+---@param x mytensor.Tensor
+---@param src mytensor.Tensor of the slice's shape
+---@param dim integer
+---@param index integer
+---@return mytensor.Tensor
+function mt.select_scatter(x, src, dim, index) end
+
+--- A copy of x with the slice at index of dim replaced.
+---@param src mytensor.Tensor of the slice's shape
+---@param dim integer
+---@param index integer
+---@return mytensor.Tensor
+function Tensor:select_scatter(src, dim, index) end
+
+--- A copy of x with the elements first, first + step, ... last of dim replaced.
+---@param x mytensor.Tensor
+---@param src mytensor.Tensor of their shape
+---@param dim? integer 1 unless given
+---@param first? integer 1 unless given
+---@param last? integer included; -1 unless given
+---@param step? integer 1 unless given
+---@return mytensor.Tensor
+function mt.slice_scatter(x, src, dim, first, last, step) end
+
+--- A copy of x with the elements first, first + step, ... last of dim replaced.
+---@param src mytensor.Tensor of their shape
+---@param dim? integer 1 unless given
+---@param first? integer 1 unless given
+---@param last? integer included; -1 unless given
+---@param step? integer 1 unless given
+---@return mytensor.Tensor
+function Tensor:slice_scatter(src, dim, first, last, step) end
+
+--- x summed to a shape that broadcasts to x's: the gradient of expand.
+---@param x mytensor.Tensor
+---@param ... integer|integer[] the shape
+---@return mytensor.Tensor
+function mt.sum_to_size(x, ...) end
+
+--- x summed to a shape that broadcasts to x's: the gradient of expand.
+---@param ... integer|integer[] the shape
+---@return mytensor.Tensor
+function Tensor:sum_to_size(...) end
 
 --- A tensor cut into a table of views.
 ---@param x mytensor.Tensor

@@ -157,12 +157,15 @@ end
 --- @return mytensor.Tensor
 function products.einsum(equation, ...)
   check.type(1, "einsum", equation, "string")
-  local tensors = { ... }
-  if #tensors == 1 and type(tensors[1]) == "table" then tensors = tensors[1] end
-  if #tensors == 0 then check.fail(2, "einsum", "tensors expected, got none") end
-  if #tensors > 60 then check.fail(2, "einsum", "more than 60 tensors") end
+  local tensors, n = { ... }, select("#", ...)
+  if n == 1 and type(tensors[1]) == "table" then
+    tensors, n = tensors[1], #tensors[1]
+  end
+  if n == 0 then check.fail(2, "einsum", "tensors expected, got none") end
+  if n > 60 then check.fail(2, "einsum", "more than 60 tensors") end
   local shapes, key, bools = {}, { equation }, 0
-  for i, t in ipairs(tensors) do
+  for i = 1, n do
+    local t = tensors[i]
     check.type(i + 1, "einsum", t, "tensor")
     if t:dtype() == "bool" then bools = bools + 1 end
     shapes[i] = t:shape()

@@ -35,7 +35,8 @@ end
 function sampling.exponential_(x, rate)
   check_floats("exponential_", x)
   rate = check_positive(2, "exponential_", rate or 1, "rate")
-  return x:copy_(uniform(x):neg_():log1p_():mul_(-1 / rate))
+  local y = uniform(x):neg_():log1p_():mul_(-1 / rate)
+  return check.call(1, "exponential_", x.copy_, x, y)
 end
 
 --- x overwritten by e to the power of normally distributed numbers.
@@ -47,7 +48,7 @@ function sampling.log_normal_(x, mean, std)
   check_floats("log_normal_", x)
   mean = check.number(2, "log_normal_", mean or 1, "mean")
   std = check_positive(3, "log_normal_", std or 2, "std")
-  return x:copy_(uniform(x):normal_(mean, std):exp_())
+  return check.call(1, "log_normal_", x.copy_, x, uniform(x):normal_(mean, std):exp_())
 end
 
 --- x overwritten by numbers of a Cauchy distribution.
@@ -59,7 +60,8 @@ function sampling.cauchy_(x, median, sigma)
   check_floats("cauchy_", x)
   median = check.number(2, "cauchy_", median or 0, "median")
   sigma = check_positive(3, "cauchy_", sigma or 1, "sigma")
-  return x:copy_(uniform(x):sub_(0.5):mul_(math.pi):tan_():mul_(sigma):add_(median))
+  local y = uniform(x):sub_(0.5):mul_(math.pi):tan_():mul_(sigma):add_(median)
+  return check.call(1, "cauchy_", x.copy_, x, y)
 end
 
 --- x overwritten by how many trials it takes until one succeeds: 1, 2, ...
@@ -74,7 +76,7 @@ function sampling.geometric_(x, p)
   check_positive(2, "geometric_", p, "p")
   if p >= 1 then check.fail(2, "geometric_", "p must be below 1, got %s", p) end
   local failures = uniform(x):neg_():log1p_():mul_(1 / math.log(1 - p)):floor_()
-  return x:copy_(failures:add_(1))
+  return check.call(1, "geometric_", x.copy_, x, failures:add_(1))
 end
 
 --- x's shape, dtype and device, whole numbers low .. high, both included.
@@ -86,7 +88,8 @@ function sampling.randint_like(x, low, high)
   check.type(1, "randint_like", x, "tensor")
   low = check.integer(2, "randint_like", low, "low")
   high = check.integer(3, "randint_like", high, "high", low)
-  return mt.randint(low, high, x:shape(), { dtype = x:dtype(), device = x:device() })
+  return check.call(2, "randint_like", mt.randint, low, high, x:shape(),
+                    { dtype = x:dtype(), device = x:device() })
 end
 
 -- What is wrong with weights, if anything. Waits for the device.

@@ -65,9 +65,9 @@ static void wrong_range(reader *r, int d) {
   mt_dtype_limits(r->dtype, &lo, &hi);
   const char *position = d >= 0 ? push_position(r, d) : "";
   lua_pushvalue(r->L, d >= 0 ? -2 : -1);
-  mtl_argerror(r->L, r->arg, r->fname, "element %s is %s: %s holds %lld .. %lld",
-               position, luaL_tolstring(r->L, -1, NULL), mt_dtype_name(r->dtype),
-               (long long)lo, (long long)hi);
+  mtl_argerror(r->L, r->arg, r->fname, "%s%s is %s: %s holds %lld .. %lld",
+               d >= 0 ? "element " : "value", position, luaL_tolstring(r->L, -1, NULL),
+               mt_dtype_name(r->dtype), (long long)lo, (long long)hi);
 }
 
 /* ---- reading ---- */

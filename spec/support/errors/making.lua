@@ -93,4 +93,7 @@ return {
     "bad argument #2 to 'full' (value is nan: int32 holds -2147483648 .. 2147483647)" },
   { 'mt.full_like(mt.tensor({1}, {dtype = "int8"}), -129)',
     "bad argument #2 to 'full_like' (value is -129: int8 holds -128 .. 127)" },
+  { "mt.tensor(1e30, {dtype = 'int64'})",
+    "bad argument #1 to 'tensor' (value is 1e+30: int64 holds -9223372036854775808 .. "
+      .. "9223372036854775807)" },
 }

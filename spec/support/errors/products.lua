@@ -43,8 +43,7 @@ return {
   { "mt.normalize(mt.zeros(2, 3), 2, 1, 'x')",
     "bad argument #4 to 'normalize' (epsilon must be a number, got string)" },
   { "mt.cosine_similarity(mt.zeros(2, 3), mt.zeros(4))",
-    "bad argument #2 to 'cosine_similarity' (shapes [2, 3], [4] do not broadcast: "
-      .. "dim 2 is 3 and 4)" },
+    "cosine_similarity: shapes [2, 3], [4] do not broadcast: dim 2 is 3 and 4" },
   { "mt.cosine_similarity(mt.zeros(2, 3), mt.zeros(3), -3)",
     "bad argument #3 to 'cosine_similarity' (dim -3 is out of range for shape [2, "
       .. "3])" },
