@@ -9,8 +9,10 @@ static mt_tensor *norm(mt_calc *c, mt_tensor *x, mt_attr p, mt_attr dims,
   return mt_c1a(c, MT_OP_norm, x, 3, attr);
 }
 
-/* bool has no difference. */
+/* Of integers as floats: it does not wrap; bool has none. */
 static mt_tensor *difference(mt_calc *c, mt_tensor *a, mt_tensor *b) {
+  if (!a || !b || MT_IS_FLOAT(a->v.dtype) || MT_IS_FLOAT(b->v.dtype))
+    return mt_c2(c, MT_OP_sub, a, b);
   return mt_c2(c, MT_OP_sub, mt_cfloat(c, a), mt_cfloat(c, b));
 }
 

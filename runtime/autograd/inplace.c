@@ -9,6 +9,7 @@
 #include <string.h>
 #include "runtime/autograd/geometry.h"
 #include "runtime/autograd/graph.h"
+#include "runtime/core/plan.h"
 
 /* ---- views ---- */
 
@@ -169,7 +170,7 @@ static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
 }
 
 /* Do results take x's dtype, whatever theirs is? Truth values do, 0 and 1, and running
-** sums and products of integers, which are int64. */
+** sums and products of integers, which are int64. Others do within their kind. */
 static bool converts(const mt_opinfo *op, const mt_tensor *x) {
   if (op->kind == MT_KIND_COMPARE || op->kind == MT_KIND_PREDICATE) return true;
   return (op->op == MT_OP_cumsum || op->op == MT_OP_cumprod) && MT_IS_INT(x->v.dtype);
@@ -177,7 +178,7 @@ static bool converts(const mt_opinfo *op, const mt_tensor *x) {
 
 static mt_status check_result(const mt_opinfo *op, const mt_tensor *x,
                               const mt_tensor *y) {
-  const bool fits = x->v.dtype == y->v.dtype || converts(op, x);
+  const bool fits = mt_plan_may_store(y->v.dtype, x->v.dtype) || converts(op, x);
   if (mt_same_shape(&x->v, &y->v) && fits) return MT_OK;
   return mt_fail_arg(MT_EGRAD, 1,
                      "the result of shape %s, %s does not fit in place into "
