@@ -16,7 +16,7 @@ local WORK = {
     ready()
     while true do f(x) end]],
   ["convolution of large images"] = [[
-    local x, w = mt.ones(16, 3, 1000, 1000), mt.ones(64, 3, 11, 11)
+    local x, w = mt.ones(4, 3, 1000, 1000), mt.ones(64, 3, 15, 15)
     ready()
     mt.conv2d(x, w)]],
   ["max pooling"] = [[
