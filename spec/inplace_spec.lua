@@ -194,6 +194,42 @@ describe("a view in place", function()
     assert.same({ { 1, 200, 0 }, { 40, 5000, 0 } }, x.grad:totable())
   end)
 
+  -- Views, changes of shape and of values in any order, of a tensor and of its views.
+  local function anything(seed, x)
+    math.randomseed(seed)
+    local y, views = x * 1, {}
+    local sum = mt.zeros({}, { dtype = "float64" })
+    local steps = {
+      function(t) if t:dim() > 1 then t:transpose_(math.random(t:dim()), -1) end end,
+      function(t) if t:dim() < 5 then t:unsqueeze_(math.random(t:dim() + 1)) end end,
+      function(t) t:squeeze_() end,
+      function(t) if t:dim() > 0 then views[#views + 1] = t:select(-1, 1) end end,
+      function(t)
+        if t:dim() > 0 then views[#views + 1] = t:narrow(math.random(t:dim()), 1, 1) end
+      end,
+      function(t) t:mul_(math.random() + 0.5) end,
+      function(t) t:add_(t * 0.5) end,
+      function(t) sum = sum + t:clone():square():sum() end,
+    }
+    for _ = 1, math.random(4, 10) do
+      local t = math.random(2) == 1 and views[math.random(#views + 1)] or y
+      steps[math.random(#steps)](t)
+    end
+    for _, v in ipairs(views) do sum = sum + (v * v * v):sum() end
+    local weights = mt.arange(1, y:numel() + 1, { dtype = "float64" })
+    return sum + (y * weights:view(y:shape())):sum()
+  end
+
+  it("has the right gradient in any order of what may happen", function()
+    local first = os.time()
+    for seed = first, first + 99 do
+      mt.manual_seed(seed)
+      local x = mt.rand({ 2, 3, 2 }, { dtype = "float64", requires_grad = true })
+      assert.is_true(mt.gradcheck(function(t) return anything(seed, t) end, { x }),
+        "seed " .. seed)
+    end
+  end)
+
   it("is refused where a gradient knows the shape", function()
     local x = mt.ones({ 2, 3 }, { requires_grad = true })
     x:sum():backward()
