@@ -22,6 +22,7 @@ typedef enum mt_fold_kind {
   MT_FOLD_COUNT,    /* of those that are not 0 (cell.i) */
   MT_FOLD_MOMENTS,  /* cells: mean, sum of squared distances from it */
   MT_FOLD_EXP,      /* cells: largest, sum of exp(x - largest); see fold_shift */
+  MT_FOLD_NANSUM,   /* sum of what is not NaN */
   MT_FOLD_ABS,      /* sum of |x| */
   MT_FOLD_SQUARE,   /* sum of x * x */
   MT_FOLD_POWER,    /* sum of |x|^p */

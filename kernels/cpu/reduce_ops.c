@@ -66,6 +66,7 @@ static size_t scratch(const mt_call *call) {
 }
 
 REDUCTION(sum, MT_FOLD_SUM, value, MT_ALL_MASK);
+REDUCTION(_nansum, MT_FOLD_NANSUM, value, MT_FLOAT_MASK);
 REDUCTION(mean, MT_FOLD_SUM, mean, MT_FLOAT_MASK);
 REDUCTION(prod, MT_FOLD_PROD, value, MT_ALL_MASK);
 REDUCTION(amax, MT_FOLD_MAX, value, MT_ALL_MASK);

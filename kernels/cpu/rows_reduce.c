@@ -79,9 +79,9 @@
       FOLD(MT_FOLD_ARGMIN, argmin, s), FOLD(MT_FOLD_COUNT, count, s)
 #define FLOAT_FOLDS(s)                                                         \
   ALL_FOLDS(s), FOLD(MT_FOLD_MOMENTS, moments, s), FOLD(MT_FOLD_EXP, exps, s), \
-      FOLD(MT_FOLD_ABS, abs, s), FOLD(MT_FOLD_SQUARE, square, s),              \
-      FOLD(MT_FOLD_POWER, power, s), FOLD(MT_FOLD_LARGEST, largest, s),        \
-      FOLD(MT_FOLD_SMALLEST, smallest, s)
+      FOLD(MT_FOLD_NANSUM, nansum, s), FOLD(MT_FOLD_ABS, abs, s),              \
+      FOLD(MT_FOLD_SQUARE, square, s), FOLD(MT_FOLD_POWER, power, s),          \
+      FOLD(MT_FOLD_LARGEST, largest, s), FOLD(MT_FOLD_SMALLEST, smallest, s)
 const mt_fold MT_ISA_NAME(mt_folds)[MT_FOLD_TYPES][MT_FOLD_KINDS] = {
     {FLOAT_FOLDS(f32)},
     {FLOAT_FOLDS(f64)},

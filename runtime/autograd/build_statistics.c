@@ -27,12 +27,21 @@ static mt_status with_mean(mt_build_call *c, mt_op op) {
 mt_status mt_build_std_mean(mt_build_call *c) { return with_mean(c, MT_OP_std); }
 mt_status mt_build_var_mean(mt_build_call *c) { return with_mean(c, MT_OP_var); }
 
-mt_status mt_build_nansum(mt_build_call *call) {
+/* The sum over dims of what is not NaN. Of the devices, the CPU has an op for it. */
+static mt_tensor *sum_of_numbers(mt_build_call *call, mt_tensor *x) {
   mt_calc *const c = call->calc;
-  mt_tensor *x = call->in[0];
-  if (MT_IS_FLOAT(x->v.dtype))
-    x = mt_c3(c, MT_OP_where, mt_ceq_self(c, x), x, mt_cnum(c, 0));
-  call->out[0] = mt_c1a(c, MT_OP_sum, x, 2, call->attr);
+  mt_op op = MT_OP_sum;
+  if (MT_IS_FLOAT(x->v.dtype)) {
+    if (mt_device_of(x).kind == MT_CPU)
+      op = MT_OP__nansum;
+    else
+      x = mt_c3(c, MT_OP_where, mt_ceq_self(c, x), x, mt_cnum(c, 0));
+  }
+  return mt_c1a(c, op, x, 2, call->attr);
+}
+
+mt_status mt_build_nansum(mt_build_call *call) {
+  call->out[0] = sum_of_numbers(call, call->in[0]);
   return MT_OK;
 }
 
@@ -43,12 +52,9 @@ mt_status mt_build_nanmean(mt_build_call *call) {
     call->out[0] = mt_c1a(c, MT_OP_mean, x, 2, call->attr);
     return MT_OK;
   }
-  mt_tensor *const present = mt_ceq_self(c, x);
-  mt_tensor *const safe = mt_c3(c, MT_OP_where, present, x, mt_cnum(c, 0));
-  mt_tensor *const count = mt_c1a(c, MT_OP_sum, present, 2, call->attr);
+  mt_tensor *const count = mt_c1a(c, MT_OP_sum, mt_ceq_self(c, x), 2, call->attr);
   call->out[0] =
-      mt_cas(c, mt_c2(c, MT_OP_div, mt_c1a(c, MT_OP_sum, safe, 2, call->attr), count),
-             x->v.dtype);
+      mt_cas(c, mt_c2(c, MT_OP_div, sum_of_numbers(call, x), count), x->v.dtype);
   return MT_OK;
 }
 
@@ -86,41 +92,68 @@ mt_status mt_build_diff(mt_build_call *call) {
 
 /* ---- trapezoid, cumulative_trapezoid ---- */
 
-/* The areas between neighbours of y along dim. */
+/* Twice the areas between neighbours of y along dim, with dx = 1 where there is no x. */
 static mt_status areas(mt_build_call *call, int64_t *dim, mt_tensor **area) {
   mt_calc *const c = call->calc;
   mt_tensor *const y = mt_cfloat(c, call->in[0]), *x = call->in[1];
-  mt_tensor *next, *previous, *width;
+  mt_tensor *next, *previous;
   *area = NULL;
   if (!y) return MT_OK;
   if (y->v.ndim == 0)
     return mt_fail_arg(MT_ESHAPE, 1, "y is 0-dim: it has no neighbours");
   MT_TRY(mt_cdim(&call->attr[1], &y->v, 4, dim));
-  neighbours(c, y, *dim, &next, &previous);
-  mt_tensor *const sum = mt_c2(c, MT_OP_add, next, previous);
-  if (!x) {
-    width = mt_cnum(c, call->attr[0].f);
-  } else {
-    if (x->v.ndim == 1 && y->v.ndim > 1) { /* points that all lines share */
-      int64_t shape[MT_MAX_DIMS];
-      for (int d = 0; d < y->v.ndim; d++) shape[d] = d == *dim ? x->v.shape[0] : 1;
-      x = mt_creshape(c, x, y->v.ndim, shape);
-    }
-    if (x && (x->v.ndim != y->v.ndim || x->v.shape[*dim] != y->v.shape[*dim]))
-      return mt_fail_arg(MT_ESHAPE, 2, "x has shape %s, y %s",
-                         mt_view_text(&call->in[1]->v), mt_view_text(&y->v));
-    neighbours(c, mt_cfloat(c, x), *dim, &next, &previous);
-    width = mt_c2(c, MT_OP_sub, next, previous);
+  if (x && x->v.ndim == 1 && y->v.ndim > 1) { /* points that all lines share */
+    int64_t shape[MT_MAX_DIMS];
+    for (int d = 0; d < y->v.ndim; d++) shape[d] = d == *dim ? x->v.shape[0] : 1;
+    x = mt_creshape(c, x, y->v.ndim, shape);
   }
-  *area = mt_c2(c, MT_OP_mul, mt_c2(c, MT_OP_mul, sum, mt_cnum(c, 0.5)), width);
+  if (x && (x->v.ndim != y->v.ndim || x->v.shape[*dim] != y->v.shape[*dim]))
+    return mt_fail_arg(MT_ESHAPE, 2, "x has shape %s, y %s",
+                       mt_view_text(&call->in[1]->v), mt_view_text(&y->v));
+  neighbours(c, y, *dim, &next, &previous);
+  *area = mt_c2(c, MT_OP_add, next, previous);
+  if (!x) return MT_OK;
+  neighbours(c, mt_cfloat(c, x), *dim, &next, &previous);
+  *area = mt_c2(c, MT_OP_mul, *area, mt_c2(c, MT_OP_sub, next, previous));
+  return MT_OK;
+}
+
+/* Half of the areas, or of their sum: by dx where there is no x. */
+static mt_tensor *halved(mt_build_call *call, mt_tensor *area) {
+  const double width = call->in[1] ? 1 : call->attr[0].f;
+  return mt_c2(call->calc, MT_OP_mul, area, mt_cnum(call->calc, 0.5 * width));
+}
+
+/* Points at equal distances: all but the first and the last count twice. */
+static mt_status even_trapezoid(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const y = mt_cfloat(c, call->in[0]);
+  int64_t dim;
+  if (!y) return MT_OK;
+  MT_TRY(mt_cdim(&call->attr[1], &y->v, 4, &dim));
+  const int64_t n = y->v.shape[dim];
+  if (n < 2) { /* nothing between */
+    call->out[0] = mt_creduce(c, MT_OP_sum, mt_cpart(c, y, dim, 0, 0), dim, false);
+    return MT_OK;
+  }
+  mt_tensor *const ends = mt_c2(c, MT_OP_add, mt_cpick(c, y, dim, 0, false),
+                                mt_cpick(c, y, dim, n - 1, false));
+  mt_tensor *const inner =
+      mt_creduce(c, MT_OP_sum, mt_cpart(c, y, dim, 1, n - 2), dim, false);
+  call->out[0] =
+      mt_c2(c, MT_OP_mul,
+            mt_c2(c, MT_OP_add, inner, mt_c2(c, MT_OP_mul, ends, mt_cnum(c, 0.5))),
+            mt_cnum(c, call->attr[0].f));
   return MT_OK;
 }
 
 mt_status mt_build_trapezoid(mt_build_call *call) {
   int64_t dim;
   mt_tensor *area;
+  if (!call->in[1] && call->in[0]->v.ndim > 0) return even_trapezoid(call);
   MT_TRY(areas(call, &dim, &area));
-  if (area) call->out[0] = mt_creduce(call->calc, MT_OP_sum, area, dim, false);
+  if (area)
+    call->out[0] = halved(call, mt_creduce(call->calc, MT_OP_sum, area, dim, false));
   return MT_OK;
 }
 
@@ -130,7 +163,7 @@ mt_status mt_build_cumulative_trapezoid(mt_build_call *call) {
   MT_TRY(areas(call, &dim, &area));
   if (!area) return MT_OK;
   const mt_attr attr = mt_attr_i(dim);
-  call->out[0] = mt_c1a(call->calc, MT_OP_cumsum, area, 1, &attr);
+  call->out[0] = mt_c1a(call->calc, MT_OP_cumsum, halved(call, area), 1, &attr);
   return MT_OK;
 }
 

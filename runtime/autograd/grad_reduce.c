@@ -50,6 +50,16 @@ static mt_status sum_run(mt_grad_call *call) {
 
 const mt_grad_rule mt_grad_sum = {0, 0, sum_run};
 
+static mt_status nansum_run(mt_grad_call *call) {
+  mt_calc *const c = call->calc;
+  const mt_reduced r = mt_reduced_of(&call->in_meta[0], &call->attr[0]);
+  mt_tensor *const g = mt_reduced_keep(c, &r, call->g[0]);
+  call->dx[0] = mt_c3(c, MT_OP_where, mt_ceq_self(c, call->in[0]), g, mt_cnum(c, 0));
+  return c->status;
+}
+
+const mt_grad_rule mt_grad_nansum = {1u << 0, 0, nansum_run};
+
 static mt_status mean_run(mt_grad_call *call) {
   const mt_meta *const x = &call->in_meta[0];
   const mt_reduced r = mt_reduced_of(x, &call->attr[0]);

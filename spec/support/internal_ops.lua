@@ -7,6 +7,7 @@ return {
   _linspace = "spec/construct_spec.lua",
   _max_dim = "spec/ops/matrix_spec.lua (max)",
   _min_dim = "spec/ops/matrix_spec.lua (min)",
+  _nansum = "spec/ops/matrix_spec.lua (nansum)",
   _nonzero = "spec/ops/matrix_spec.lua (nonzero)",
   _sort_values = "spec/ops/sort_spec.lua (unique)",
   _recurrence = "spec/ops/sort_spec.lua",
