@@ -121,6 +121,11 @@ void mt_sort_store_wide(mt_dtype d, int64_t n, const mt_wide *a, bool descending
 
 #define LOAD_KEY(dtype, U, sfx, is_float)                           \
   case dtype:                                                       \
+    if (stride == sizeof(U)) { /* in vectors */                     \
+      for (int64_t i = 0; i < n; i++)                               \
+        ((KEY_TYPE *)a)[i] = key_##sfx(((const U *)x)[i]);          \
+      break;                                                        \
+    }                                                               \
     for (int64_t i = 0; i < n; i++)                                 \
       ((KEY_TYPE *)a)[i] = key_##sfx(*(const U *)(x + i * stride)); \
     break;

@@ -28,6 +28,17 @@ static mt_status check_some(const mt_view *x, int64_t dim) {
                      dim + 1, mt_view_text(x));
 }
 
+/* The k-th smallest along dim, or with k 0 the middle one, which the CPU selects: of
+** size 1 along dim. */
+static mt_tensor *selected(mt_calc *c, mt_tensor *x, int64_t k, int64_t dim,
+                           bool skip_nan, mt_tensor **index /* [out] */) {
+  const mt_attr attr[] = {mt_attr_i(k), mt_attr_i(dim), mt_attr_i(skip_nan)};
+  mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
+  mt_tensor *const y = mt_ca(c, MT_OP__kth, 1, &x, 0, 3, attr, out);
+  *index = out[1];
+  return y;
+}
+
 /* The first k are looked for where that is cheaper than sorting. */
 mt_status mt_build_kthvalue(mt_build_call *c) {
   mt_tensor *const x = c->in[0], *sorted, *index[MT_MAX_OUTPUTS] = {NULL};
@@ -41,6 +52,12 @@ mt_status mt_build_kthvalue(mt_build_call *c) {
                        "k is %" PRId64 ", shape %s has 1 .. %" PRId64
                        " elements along dim %" PRId64,
                        k, mt_view_text(&x->v), n, dim + 1);
+  if (mt_device_of(x).kind == MT_CPU) {
+    c->out[0] = mt_cpick(c->calc, selected(c->calc, x, k, dim, false, &c->out[1]), dim,
+                         0, keepdim);
+    c->out[1] = mt_cpick(c->calc, c->out[1], dim, 0, keepdim);
+    return MT_OK;
+  }
   if (k <= n / 8) {
     const mt_attr attr[] = {mt_attr_i(k), mt_attr_i(dim), mt_attr_i(0)};
     sorted = mt_ca(c->calc, MT_OP_topk, 1, c->in, 0, 3, attr, index);
@@ -101,6 +118,29 @@ static mt_tensor *of_nothing(mt_calc *c, mt_tensor *x, bool keepdim) {
   return mt_c1a(c, MT_OP_mean, x, 2, attr);
 }
 
+/* The middle one of what is sorted, of size 1 along dim; those that are NaN come last. */
+static mt_tensor *middle_of_sorted(mt_calc *c, mt_tensor *x, int64_t dim, bool skip_nan,
+                                   mt_tensor **index /* [out] */) {
+  mt_tensor *const sorted = mt_csorted(c, x, dim, false, index);
+  if (!sorted) return NULL;
+  const int64_t n = size_of(&x->v, dim);
+  if (!MT_IS_FLOAT(x->v.dtype)) {
+    *index = mt_cpick(c, *index, dim, (n - 1) / 2, true);
+    return mt_cpick(c, sorted, dim, (n - 1) / 2, true);
+  }
+  mt_tensor *const m = count_numbers(c, x, dim);
+  mt_tensor *const more = mt_c2(c, MT_OP_add, m, mt_cint(c, 1));
+  mt_tensor *k;
+  if (skip_nan)
+    k = mt_c2(c, MT_OP_maximum, mt_c2(c, MT_OP_floordiv, more, mt_cint(c, 2)),
+              mt_cint(c, 1));
+  else
+    k = mt_c3(c, MT_OP_where, mt_c2(c, MT_OP_lt, m, mt_cint(c, n)), more,
+              mt_cint(c, (n + 1) / 2));
+  *index = mt_calong(c, MT_OP_gather, *index, dim, k, NULL);
+  return mt_calong(c, MT_OP_gather, sorted, dim, k, NULL);
+}
+
 static mt_status median(mt_build_call *call, bool skip_nan) {
   mt_calc *const c = call->calc;
   const bool keepdim = call->attr[1].i[0] != 0;
@@ -112,26 +152,13 @@ static mt_status median(mt_build_call *call, bool skip_nan) {
   }
   line l;
   MT_TRY(line_of(call, &call->attr[0], &l));
-  mt_tensor *index, *const sorted = mt_csorted(c, l.x, l.dim, false, &index);
-  if (!sorted) return MT_OK;
-  const int64_t n = size_of(&l.x->v, l.dim);
-  mt_tensor *y, *at;
-  if (!MT_IS_FLOAT(l.x->v.dtype)) {
-    y = mt_cpick(c, sorted, l.dim, (n - 1) / 2, true);
-    at = mt_cpick(c, index, l.dim, (n - 1) / 2, true);
-  } else { /* those that are NaN come last */
-    mt_tensor *const m = count_numbers(c, l.x, l.dim);
-    mt_tensor *const more = mt_c2(c, MT_OP_add, m, mt_cint(c, 1));
-    mt_tensor *k;
-    if (skip_nan)
-      k = mt_c2(c, MT_OP_maximum, mt_c2(c, MT_OP_floordiv, more, mt_cint(c, 2)),
-                mt_cint(c, 1));
-    else
-      k = mt_c3(c, MT_OP_where, mt_c2(c, MT_OP_lt, m, mt_cint(c, n)), more,
-                mt_cint(c, (n + 1) / 2));
-    y = mt_calong(c, MT_OP_gather, sorted, l.dim, k, NULL);
-    at = mt_calong(c, MT_OP_gather, index, l.dim, k, NULL);
-  }
+  if (!l.x) return MT_OK;
+  mt_tensor *at, *y;
+  if (mt_device_of(l.x).kind == MT_CPU)
+    y = selected(c, l.x, 0, l.dim, skip_nan, &at);
+  else
+    y = middle_of_sorted(c, l.x, l.dim, skip_nan, &at);
+  if (!y) return MT_OK;
   if (l.flat) y = shared(c, l.x, y);
   call->out[0] = finished(call, &l, y, keepdim);
   call->out[1] = finished(call, &l, at, keepdim);

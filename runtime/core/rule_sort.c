@@ -26,6 +26,20 @@ mt_status mt_rule_topk(mt_plan *p) {
   return MT_OK;
 }
 
+mt_status mt_rule_kth(mt_plan *p) {
+  const mt_view *x = p->in[0];
+  const int64_t k = p->attr[0].i[0], dim = p->attr[1].i[0];
+  const int64_t size = x->ndim ? x->shape[dim] : 1;
+  if (k < 0 || k > size || size == 0)
+    return mt_fail_arg(MT_EARG, 2,
+                       "k is %" PRId64 ", shape %s has %" PRId64
+                       " elements along dim %" PRId64,
+                       k, mt_view_text(x), size, dim + 1);
+  MT_TRY(mt_rule_sort(p));
+  for (int o = 0; o < 2 && x->ndim; o++) p->out[o].shape[dim] = 1;
+  return MT_OK;
+}
+
 mt_status mt_rule_searchsorted(mt_plan *p) {
   const mt_view *sorted = p->in[0], *x = p->in[1];
   bool fits = sorted->ndim == 1 || (sorted->ndim == x->ndim && x->ndim > 0);

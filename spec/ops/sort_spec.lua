@@ -167,6 +167,97 @@ local function on(device)
     end)
   end)
 
+  describe(name "kthvalue, median, nanmedian", function()
+    -- Of the first of a stable sort: the values, and where they stand.
+    local function check(x, text)
+      local n = x:size(-1)
+      local sorted, places = x:sort(-1)
+      local function same(y, index, k)
+        local want = sorted:gather(-1, k)
+        local alike = y:eq(want):logical_or(y:isnan():logical_and(want:isnan()))
+        assert.is_true(alike:all():item(), text)
+        assert.is_true(index:equal(places:gather(-1, k)), "positions, " .. text)
+      end
+      local shape = x:shape()
+      shape[#shape] = 1
+      local function all(k)
+        return mt.full(shape, k, { dtype = "int64", device = device })
+      end
+      for _, k in ipairs { 1, (n + 3) // 4, n // 2 + 1, n } do
+        local y, index = x:kthvalue(k, -1, true)
+        same(y, index, all(k))
+      end
+      local numbers = x:isnan():logical_not():sum(-1, true)
+      local first_nan = mt.where(numbers:lt(n), numbers + 1, (n + 1) // 2)
+      local y, index = x:median(-1, true)
+      same(y, index, first_nan)
+      y, index = x:nanmedian(-1, true)
+      same(y, index, ((numbers + 1) // 2):clamp(1))
+    end
+
+    it("are elements of a stable sort", function()
+      mt.manual_seed(10)
+      for _, dtype in ipairs(ALL) do
+        for _, n in ipairs { 1, 2, 15, 16, 17, 64, 999, 5000 } do
+          local x = values({ 3, n }, dtype, device)
+          check(x, dtype .. " of " .. n)
+          check(x:t():contiguous():t(), dtype .. " with a stride, of " .. n)
+        end
+      end
+      for _, dtype in ipairs { "float32", "int64" } do
+        local rising = mt.arange(6000, { device = device }):to(dtype)
+        for _, x in ipairs { rising, rising:flip(1), mt.cat { rising, rising:flip(1) },
+          rising:mul(0), rising:remainder(2), rising:remainder(37) } do
+          check(x:unsqueeze(1), dtype .. " in order")
+        end
+      end
+    end)
+
+    it("are alike by any number of threads, and found in a long line", function()
+      local before <const>, x = mt.get_num_threads(), mt.rand({ 700000 },
+        { device = device })
+      local want = x:sort()[350000]:item()
+      for threads = 1, 3 do
+        mt.set_num_threads(threads)
+        assert.equal(want, x:median():item())
+        local rows = x:reshape(700, 1000)
+        local y, index = rows:median(2)
+        assert.is_true(rows:gather(2, index:unsqueeze(2)):squeeze(2):equal(y))
+      end
+      mt.set_num_threads(before)
+    end)
+
+    -- Each sample of this line has the largest of what is left, so that quickselect
+    -- hardly gets on, and gives up.
+    it("do not depend on luck", function()
+      local n <const> = 1000
+      local place, value, next_value = {}, {}, n
+      for i = 1, n do place[i] = i end
+      local left = n
+      while left > 16 do
+        local quarter <const> = left // 4
+        for _, at in ipairs { 0, quarter, left // 2, left - quarter, left - 1 } do
+          value[place[at + 1]] = next_value
+          next_value = next_value - 1
+        end
+        local less = 1
+        for i = 1, left do
+          local one = place[i]
+          place[i], place[less] = place[less], one
+          if not value[one] then less = less + 1 end
+        end
+        left = less - 1
+      end
+      for i = 1, left do value[place[i]] = i end
+      for _, dtype in ipairs { "float32", "float64" } do
+        local x = mt.tensor(value, { dtype = dtype, device = device })
+        local y, index = x:kthvalue(1)
+        assert.equal(1, y:item())
+        assert.equal(1, x[index:item()]:item())
+      end
+    end)
+  end)
+
   describe(name "topk", function()
     it("is the beginning of a stable sort", function()
       mt.manual_seed(8)

@@ -9,6 +9,7 @@ return {
   _min_dim = "spec/ops/matrix_spec.lua (min)",
   _nansum = "spec/ops/matrix_spec.lua (nansum)",
   _nonzero = "spec/ops/matrix_spec.lua (nonzero)",
+  _kth = "spec/ops/sort_spec.lua (kthvalue, median, nanmedian)",
   _sort_values = "spec/ops/sort_spec.lua (unique)",
   _recurrence = "spec/ops/sort_spec.lua",
   _scatter = "spec/ops/matrix_spec.lua (scatter)",
