@@ -19,6 +19,12 @@ local WORK = {
     local x, w = mt.ones(4, 3, 1000, 1000), mt.ones(64, 3, 15, 15)
     ready()
     mt.conv2d(x, w)]],
+  ["gradients of a strided convolution"] = [[
+    local x = mt.ones({ 1, 16, 700, 700 }, { requires_grad = true })
+    local w = mt.ones({ 64, 16, 15, 15 }, { requires_grad = true })
+    local y = mt.conv2d(x, w, nil, 2)
+    ready()
+    y:sum():backward()]],
   ["max pooling"] = [[
     local x = mt.ones(1, 1, 8000, 8000) ready() mt.max_pool2d(x, 9, 1, 0)]],
   ["average pooling"] = [[

@@ -67,7 +67,7 @@ static void forward_task(const mt_unrolled *v, int64_t task, char *own) {
   const mt_bias bias = {v->bias ? (const char *)v->bias + g * v->k * v->word : NULL, 1,
                         0};
   const bool relu = v->call->attr[4].i[0] == MT_RELU;
-  for (int64_t j = split * share; j < end; j += v->columns) {
+  for (int64_t j = split * share; j < end && !mt_stopped(v->call); j += v->columns) {
     const int64_t columns = mt_min(end - j, v->columns);
     int64_t p = 0;
     mt_unrolled_positions(v, j, columns, r.joff);
@@ -160,7 +160,7 @@ static void input_task(const mt_unrolled *v, int64_t task, char *own) {
   const mt_room r = mt_unrolled_rooms(v, own);
   char *image = mt_unrolled_padded(v) || v->half ? r.image : dx;
   memset(image, 0, (size_t)(v->c * v->hp * v->wp * v->word));
-  for (int64_t j = 0; j < v->positions; j += v->columns) {
+  for (int64_t j = 0; j < v->positions && !mt_stopped(v->call); j += v->columns) {
     const int64_t columns = mt_min(v->positions - j, v->columns);
     for (int64_t p = 0; p < v->k; p += MT_GEMM_KC) {
       const int64_t kc = mt_min(v->k - p, MT_GEMM_KC);

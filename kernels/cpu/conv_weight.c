@@ -43,7 +43,7 @@ static void weight_task(const mt_unrolled *v, int64_t task, char *own) {
     const char *x = mt_unrolled_image(v, v->call->in[0]->data, n, g, r.image);
     const char *dy =
         v->call->in[1]->data + (n * v->groups + g) * v->k * v->positions * v->size;
-    for (int64_t p = 0; p < v->positions; p += MT_GEMM_KC) {
+    for (int64_t p = 0; p < v->positions && !mt_stopped(v->call); p += MT_GEMM_KC) {
       const int64_t kc = mt_min(v->positions - p, MT_GEMM_KC);
       mt_unrolled_positions(v, p, kc, r.joff);
       v->isa->pack_windows_t(kc, columns, x, r.joff, v->koff + j, r.block);
