@@ -132,11 +132,97 @@ const mt_entry mt_cpu_gather = {
 
 /* ---- writing: y is a copy of x, and elements of src go to it in order ---- */
 
+/* One line of elements, whose order matters: threads share it where parts of it go to
+** ranges of targets that follow each other, as those of a sorted index do. A few
+** elements tell whether it may be so; each is looked at before it goes anywhere. */
+#define SPLIT_LEAST (4 * MT_GRAIN) /* elements worth it */
+#define SPLIT_MOST  16             /* threads */
+#define SAMPLES     64             /* elements of a part that must lie in its range */
+
+typedef struct split {
+  const walk *w;
+  int64_t parts;
+  int64_t first[SPLIT_MOST + 1]; /* of a range of targets */
+  int64_t begin[SPLIT_MOST + 1]; /* where a part of the line begins */
+  bool astray;                   /* an element of a part was none of its range's */
+} split;
+
+/* Element i of the index as an offset; -1: out of range, and no fault is set. */
+static int64_t offset_of(const walk *w, int64_t i) {
+  const mt_view *index = w->index;
+  const char *p = index->data + i * mt_cpu_size(index->dtype);
+  int64_t value;
+  mt_cpu_load(index->dtype, 1, p, 0, MT_I64, &value);
+  const int64_t at = value > 0 ? value - 1 : value + w->limit;
+  return value != 0 && at >= 0 && at < w->limit ? at : -1;
+}
+
+/* Parts of the line whose targets seem to lie in ranges one behind the other. */
+static bool find_parts(split *s, int64_t n) {
+  s->begin[0] = s->first[0] = 0;
+  s->begin[s->parts] = n, s->first[s->parts] = s->w->limit;
+  for (int64_t t = 1; t < s->parts; t++) {
+    int64_t begin = n * t / s->parts;
+    s->first[t] = offset_of(s->w, begin);
+    while (begin > s->begin[t - 1] && offset_of(s->w, begin - 1) == s->first[t])
+      begin--;
+    s->begin[t] = begin;
+    if (s->first[t] <= s->first[t - 1] || begin == s->begin[t - 1]) return false;
+  }
+  for (int64_t t = 0; t < s->parts; t++)
+    for (int64_t k = 0; k < SAMPLES; k++) {
+      const int64_t length = s->begin[t + 1] - s->begin[t];
+      const int64_t at = offset_of(s->w, s->begin[t] + length * k / SAMPLES);
+      if (at < s->first[t] || at >= s->first[t + 1]) return false;
+    }
+  return true;
+}
+
+/* Are all n offsets within first .. last - 1? */
+static bool all_within(int64_t n, const int64_t *at, int64_t first, int64_t last) {
+  int64_t outside = 0;
+  for (int64_t i = 0; i < n; i++) outside |= (at[i] - first) | (last - 1 - at[i]);
+  return outside >= 0;
+}
+
+static void run_parts(void *context, int64_t lo, int64_t hi) {
+  split *s = context;
+  const walk *w = s->w;
+  int64_t at[MT_POSITIONS + AHEAD] = {0};
+  for (int64_t t = lo; t < hi; t++)
+    for (int64_t j = s->begin[t], pieces = 0; j < s->begin[t + 1]; j += MT_POSITIONS) {
+      if (++pieces % 4096 == 0 && mt_stopped(w->call)) return;
+      const int64_t left = s->begin[t + 1] - j;
+      const int64_t count = left < MT_POSITIONS ? left : MT_POSITIONS;
+      if (!mt_positions(w->call, w->index, j, count, w->limit, true, at)) continue;
+      if (!all_within(count, at, s->first[t], s->first[t + 1])) {
+        __atomic_store_n(&s->astray, true, __ATOMIC_RELAXED);
+        return;
+      }
+      w->row(count, w->other_data, 0, w->along, w->same_data + j * w->same[0],
+             w->same[0], at);
+    }
+}
+
+/* False: one thread does it. Starts from a fresh copy of x where it must. */
+static bool scatter_split(walk *w) {
+  const mt_call *call = w->call;
+  const int64_t n = w->shape[0];
+  split s = {.w = w, .parts = call->num_threads};
+  if (s.parts > SPLIT_MOST) s.parts = SPLIT_MOST;
+  if (w->ndim > 1 || s.parts < 2 || n < SPLIT_LEAST || !find_parts(&s, n)) return false;
+  mt_cpu_parallel_for(call, s.parts, 1, run_parts, &s);
+  if (!s.astray || mt_stopped(call)) return true;
+  mt_cpu_copy_view(call, call->out[0], call->in[0]);
+  return false;
+}
+
 static mt_status scatter_with(const mt_call *call, row_fn row) {
   walk w = make_walk(call, call->out[0], call->in[2]);
   const mt_status status = mt_cpu_copy_view(call, call->out[0], call->in[0]);
   if (status != MT_OK) return status;
   w.row = row, w.writes = true;
+  if (scatter_split(&w)) return MT_OK;
   return start(&w, w.ndim > 1); /* one line of elements: their order matters */
 }
 

@@ -233,3 +233,68 @@ local function on(device)
 end
 
 devices.each(_ENV, on)
+
+-- Threads share a line whose index rises, unless an element goes astray.
+describe("a long line", function()
+  local N <const> = 300007
+
+  local function indices()
+    local sorted = mt.randint(1, N, { N }):sort()
+    local ties = mt.randint(1, 5, { N }):sort() * 1000
+    local few = sorted:clone() -- all alike where threads part
+    few:narrow(1, N // 4, N // 2):fill_(few[N // 2]:item())
+    local astray = sorted:clone()
+    astray[N // 2 + 77] = 3
+    astray[5] = N
+    return { sorted = sorted, ties = ties, few = few, astray = astray,
+      falling = sorted:flip(1), ["from the end"] = sorted - N - 1,
+      random = mt.randint(1, N, { N }), alike = mt.full({ N }, 9, { dtype = "int64" }) }
+  end
+
+  it("is scattered in the order of the index by any number of threads", function()
+    mt.manual_seed(61)
+    local threads = mt.get_num_threads()
+    finally(function() mt.set_num_threads(threads) end)
+    for _, dtype in ipairs { "float32", "float64", "bfloat16", "int64", "int16",
+      "bool" } do
+      local x, src = mt.rand(N), mt.rand(2 * N)[{ { 1, 2 * N, 2 } }]
+      if not dtype:find "float" then x, src = (x * 50):floor(), (src * 50):floor() end
+      x, src = x:to(dtype), src:to(dtype)
+      for name, index in pairs(indices()) do
+        if dtype == "int16" then index = index:to "int32" end
+        if dtype == "int64" then index = index:to "float64" end
+        local function results()
+          local list = { x:scatter(1, index, src) }
+          if dtype ~= "bool" then
+            list[2] = x:scatter_add(1, index, src)
+            list[3] = x:scatter_reduce(1, index, src, "amax")
+            list[4] = x:scatter_reduce(1, index, src, "prod")
+          end
+          return list
+        end
+        mt.set_num_threads(1)
+        local want = results()
+        for n = 2, 5 do
+          mt.set_num_threads(n)
+          for i, y in ipairs(results()) do
+            local text = ("%s, %s, result %d, %d threads"):format(dtype, name, i, n)
+            assert.is_true(y:equal(want[i]), text)
+          end
+        end
+      end
+    end
+  end)
+
+  it("says what is out of range", function()
+    local threads = mt.get_num_threads()
+    finally(function() mt.set_num_threads(threads) end)
+    mt.set_num_threads(2)
+    for _, place in ipairs { 100, N // 2 - 3, N - 10 } do
+      local index = mt.arange(1, N + 1, { dtype = "int64" })
+      index[place] = N + 1
+      local ok, message = pcall(mt.scatter, mt.zeros(N), 1, index, mt.ones(N))
+      assert.is_false(ok)
+      assert.truthy(message:find(("%d"):format(N + 1), 1, true), message)
+    end
+  end)
+end)
