@@ -1,6 +1,8 @@
 /* kernels/cpu/index.c -- slices along one dim at the positions of a vector. */
 #include "kernels/cpu/positions.h"
 
+#define HELD 4096 /* positions */
+
 /* Contiguous tensors seen as (outer, n, inner); the other one as (outer, m, inner). */
 typedef struct slices {
   const mt_call *call;
@@ -25,28 +27,57 @@ static slices find_slices(const mt_call *call) {
   return s;
 }
 
-/* Slices lo .. hi-1 of outer * m. */
+/* Slices of few bytes: to[i] = from[at[i]], or 0 where at[i] is negative. */
+#define PICK(T, sfx)                                                               \
+  static void pick_##sfx(int64_t n, char *to, const char *from, const int64_t *at, \
+                         bool within) {                                            \
+    typedef T part __attribute__((aligned(1), may_alias)); /* of some elements */  \
+    part *y = (part *)to;                                                          \
+    const part *x = (const part *)from;                                            \
+    if (within)                                                                    \
+      _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) y[i] = x[at[i]];     \
+    else                                                                           \
+      for (int64_t i = 0; i < n; i++) y[i] = at[i] < 0 ? (T)0 : x[at[i]];          \
+  }
+PICK(uint8_t, 1)
+PICK(uint16_t, 2)
+PICK(uint32_t, 4)
+PICK(uint64_t, 8)
+
+static void pick_slices(int64_t n, int64_t bytes, char *to, const char *from,
+                        const int64_t *at, bool within) {
+  switch (bytes) {
+  case 1: pick_1(n, to, from, at, within); return;
+  case 2: pick_2(n, to, from, at, within); return;
+  case 4: pick_4(n, to, from, at, within); return;
+  case 8: pick_8(n, to, from, at, within); return;
+  default:
+    for (int64_t i = 0; i < n; i++, to += bytes)
+      if (at[i] < 0)
+        memset(to, 0, (size_t)bytes);
+      else
+        memcpy(to, from + at[i] * bytes, (size_t)bytes);
+  }
+}
+
+/* Slices lo .. hi-1 of outer * m. The positions are held if they serve several times. */
 static void select_slices(void *context, int64_t lo, int64_t hi) {
   const slices *s = context;
   const int64_t bytes = s->inner * s->size;
-  int64_t at[MT_POSITIONS];
+  const bool holds = s->m <= HELD && hi - lo >= 2 * s->m;
+  int64_t at[HELD];
+  bool within = true;
+  if (holds) within = mt_positions(s->call, s->index, 0, s->m, s->n, true, at);
   while (lo < hi) {
     const int64_t outer = lo / s->m, first = lo % s->m;
     int64_t count = s->m - first < hi - lo ? s->m - first : hi - lo;
-    if (count > MT_POSITIONS) count = MT_POSITIONS;
-    mt_positions(s->call, s->index, first, count, s->n, true, at);
+    if (!holds) {
+      if (count > MT_POSITIONS) count = MT_POSITIONS;
+      within = mt_positions(s->call, s->index, first, count, s->n, true, at);
+    }
     const char *x = s->call->in[0]->data + outer * s->n * bytes;
     char *y = s->call->out[0]->data + lo * bytes;
-    for (int64_t i = 0; i < count; i++, y += bytes) {
-      if (at[i] < 0)
-        memset(y, 0, (size_t)bytes);
-      else if (bytes == 4)
-        memcpy(y, x + at[i] * 4, 4);
-      else if (bytes == 8)
-        memcpy(y, x + at[i] * 8, 8);
-      else
-        memcpy(y, x + at[i] * bytes, (size_t)bytes);
-    }
+    pick_slices(count, bytes, y, x, holds ? at + first : at, within);
     lo += count;
   }
 }

@@ -1,5 +1,5 @@
--- spec/ops/select_spec.lua: what masks choose on the CPU, against plain Lua: sizes
--- around the steps of the kernels, few and many true ones, by any number of threads.
+-- spec/ops/select_spec.lua: what masks and positions choose on the CPU, against plain Lua:
+-- sizes around the steps of the kernels, few and many true ones, by any number of threads.
 
 local mt = require "mytensor"
 
@@ -64,5 +64,40 @@ describe("a mask", function()
       assert.is_true(wide:contiguous():count_nonzero(2):equal(x:count_nonzero(2)))
       assert.is_true(wide:contiguous():count_nonzero(1):equal(x:count_nonzero(1)))
     end
+  end)
+end)
+
+describe("index_select of few bytes", function()
+  it("along a dim that comes after others is a gather", function()
+    mt.manual_seed(83)
+    local threads = mt.get_num_threads()
+    finally(function() mt.set_num_threads(threads) end)
+    for _, dtype in ipairs { "uint8", "bfloat16", "float32", "float64" } do
+      for _, m in ipairs { 1, 5, 300, 4096, 4100 } do
+        for inner = 1, 3 do
+          local n = 700
+          local x = mt.randint(0, 200, { 37, n, inner }):to(dtype)
+          local index = mt.randint(1, n, { m })
+          index[m] = -1
+          local all = index:reshape(1, m, 1):expand(37, m, inner)
+          local want = x:gather(2, all)
+          for count = 1, 2 do
+            mt.set_num_threads(count)
+            for _, kind in ipairs { "int64", "int16", "float32" } do
+              local y = x:index_select(2, index:to(kind))
+              local text = ("%s, %d of %d, %d inside"):format(dtype, m, n, inner)
+              assert.is_true(y:equal(want), text)
+            end
+          end
+        end
+      end
+    end
+  end)
+
+  it("says what is out of range", function()
+    local index = mt.tensor({ 3, 2, 8 }, { dtype = "int64" })
+    local ok, message = pcall(mt.index_select, mt.zeros(40, 7), 2, index)
+    assert.is_false(ok)
+    assert.truthy(message:find("8", 1, true), message)
   end)
 end)
