@@ -169,11 +169,21 @@ static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
   return status;
 }
 
+static bool is_running(const mt_opinfo *op) {
+  return op->op == MT_OP_cumsum || op->op == MT_OP_cumprod;
+}
+
 /* Do results take x's dtype, whatever theirs is? Truth values do, 0 and 1, and running
 ** sums and products of integers, which are int64. Others do within their kind. */
 static bool converts(const mt_opinfo *op, const mt_tensor *x) {
   if (op->kind == MT_KIND_COMPARE || op->kind == MT_KIND_PREDICATE) return true;
-  return (op->op == MT_OP_cumsum || op->op == MT_OP_cumprod) && MT_IS_INT(x->v.dtype);
+  return is_running(op) && MT_IS_INT(x->v.dtype);
+}
+
+/* Has the op's kernel to read x and write elsewhere? A GPU's running sums and products,
+** whose blocks run in any order. */
+static bool needs_room(const mt_opinfo *op, const mt_tensor *x) {
+  return is_running(op) && mt_device_of(x).kind != MT_CPU;
 }
 
 static mt_status check_result(const mt_opinfo *op, const mt_tensor *x,
@@ -256,7 +266,7 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
     mt_op_presets(op, all);
   }
   if (info->kind == MT_KIND_COMPOSITE || info->nout > 1 || converts(info, x) ||
-      mt_takes_bools(info, nin, in)) {
+      needs_room(info, x) || mt_takes_bools(info, nin, in)) {
     return run_and_copy(ctx, info, nin, in, all);
   }
   return run_direct(ctx, info, nin, in, all, recording);
