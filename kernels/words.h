@@ -56,16 +56,23 @@ MT_VECTOR_2(atan2);
 MT_VECTOR_2(hypot);
 #endif
 
-/* exp and tanh of float32 are our own on the CPU: glibc's vectors cost twice as much. */
+/* exp and tanh of float32 are our own on the CPU: glibc's vectors cost twice as much. So is
+** erf with AVX-512. */
 #ifdef __CUDACC__
 #define MT_FLOAT_EXP  expf
 #define MT_FLOAT_EXP2 exp2f
 #define MT_FLOAT_TANH tanhf
+#define MT_FLOAT_ERF  erff
 #else
 #include "kernels/exponential.h"
 #define MT_FLOAT_EXP  mt_float_exp
 #define MT_FLOAT_EXP2 mt_float_exp2
 #define MT_FLOAT_TANH mt_float_tanh
+#ifdef __AVX512F__
+#define MT_FLOAT_ERF mt_float_erf
+#else
+#define MT_FLOAT_ERF erff
+#endif
 #endif
 
 #ifdef __CUDACC__
@@ -111,7 +118,7 @@ MT_WORD_FN float mt_inv_f32(float x) { return 1 / x; }
 #endif
 MT_WORD_FN double mt_inv_f64(double x) { return 1 / x; }
 
-#define MT_WORDS_FLOAT(T, s, f, own_exp, own_exp2, own_tanh)                           \
+#define MT_WORDS_FLOAT(T, s, f, own_exp, own_exp2, own_tanh, own_erf)                  \
   MT_WORDS_ALL(T, s)                                                                   \
   MT_WORD_LIBM(T, s, abs, fabs##f)                                                     \
   MT_WORD_LIBM(T, s, exp, own_exp)                                                     \
@@ -134,7 +141,7 @@ MT_WORD_FN double mt_inv_f64(double x) { return 1 / x; }
   MT_WORD_LIBM(T, s, asinh, asinh##f)                                                  \
   MT_WORD_LIBM(T, s, acosh, acosh##f)                                                  \
   MT_WORD_LIBM(T, s, atanh, atanh##f)                                                  \
-  MT_WORD_LIBM(T, s, erf, erf##f)                                                      \
+  MT_WORD_LIBM(T, s, erf, own_erf)                                                     \
   MT_WORD_LIBM(T, s, erfc, erfc##f)                                                    \
   MT_WORD_LIBM(T, s, floor, floor##f)                                                  \
   MT_WORD_LIBM(T, s, ceil, ceil##f)                                                    \
@@ -178,8 +185,8 @@ MT_WORD_FN double mt_inv_f64(double x) { return 1 / x; }
   }
 
 /* clang-format off */
-MT_WORDS_FLOAT(float, f32, f, MT_FLOAT_EXP, MT_FLOAT_EXP2, MT_FLOAT_TANH)
-MT_WORDS_FLOAT(double, f64, , exp, exp2, tanh)
+MT_WORDS_FLOAT(float, f32, f, MT_FLOAT_EXP, MT_FLOAT_EXP2, MT_FLOAT_TANH, MT_FLOAT_ERF)
+MT_WORDS_FLOAT(double, f64, , exp, exp2, tanh, erf)
 /* clang-format on */
 
 #include "kernels/special.h"
