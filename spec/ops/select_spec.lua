@@ -1,5 +1,6 @@
--- spec/ops/select_spec.lua: what masks and positions choose on the CPU, against plain Lua:
--- sizes around the steps of the kernels, few and many true ones, by any number of threads.
+-- spec/ops/select_spec.lua: what masks and positions choose on the CPU, against plain
+-- Lua: sizes around the steps of the kernels, few and many true ones, by any number of
+-- threads.
 
 local mt = require "mytensor"
 
