@@ -240,10 +240,14 @@ static void tile_range(void *context, int64_t lo, int64_t hi) {
       at[k] = l->data[k] + cut * l->step * l->stride[0][k] + first * l->stride[1][k];
     seek(l, item / groups / l->ncut, 2, coord, at);
     memcpy(begin, at, sizeof at);
-    for (int k = l->nout; k < l->nargs; k++)
-      if (l->transposed[k])
-        transpose_of(l, k)(n, rows, at[k], l->stride[0][k], t.of[k],
-                           MT_TILE_SIDE * l->size[k]);
+    for (int k = l->nout; k < l->nargs; k++) {
+      if (!l->transposed[k]) continue;
+      const char *next =
+          at[k] + l->height * l->size[k]; /* of the tile after this one */
+      for (int64_t i = 0; i < n; i++) __builtin_prefetch(next + i * l->stride[0][k]);
+      transpose_of(l, k)(n, rows, at[k], l->stride[0][k], t.of[k],
+                         MT_TILE_SIDE * l->size[k]);
+    }
     for (int64_t r = 0; r < rows; r++) {
       tile_row(l, &b, &t, last, r, at);
       for (int k = 0; k < l->nargs; k++) at[k] += l->stride[1][k];
