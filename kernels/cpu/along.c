@@ -53,21 +53,45 @@ static void run_block(const mt_along *j, int64_t n, bool along, int64_t i,
 
 void mt_along_part(const mt_along *j, const int64_t *offset, int64_t lo, int64_t hi,
                    bool quiet, mt_along_state *s) {
-  for (int64_t i = lo; i < hi; i += j->block) {
-    const int64_t n = hi - i < j->block ? hi - i : j->block;
+  const int64_t block = j->direct ? MT_SCAN_BLOCK : MT_ALONG_BLOCK;
+  for (int64_t i = lo; i < hi; i += block) {
+    const int64_t n = hi - i < block ? hi - i : block;
     if (i % (MT_SCAN_BLOCK << 8) == 0 && mt_stopped(j->call)) return;
     run_block(j, n, true, i, offset, j->stride, quiet, s);
   }
 }
 
+/* Lines of one step function each, which lie one after the other. */
+static void short_lines(const mt_along *j, int64_t lines, const int64_t *offset,
+                        mt_along_state *s) {
+  char *p[MT_ALONG_ARGS];
+  int64_t next[MT_ALONG_ARGS]; /* bytes */
+  for (int k = 0; k < MT_ALONG_ARGS; k++) {
+    p[k] = j->data[k] ? j->data[k] + offset[k] : (char *)s->at; /* not used */
+    next[k] = j->data[k] ? j->others.stride[k][0] : 0;
+  }
+  for (int64_t i = 0; i < lines; i++) {
+    if (i % 1024 == 0 && mt_stopped(j->call)) return;
+    j->step(j->length, j->how, 0, p, s);
+    for (int k = 0; k < MT_ALONG_ARGS; k++) p[k] += next[k];
+  }
+}
+
 static void line_range(void *context, int64_t lo, int64_t hi) {
   const mt_along *j = context;
+  const bool whole = j->direct && j->length <= MT_SCAN_BLOCK;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   mt_along_state s;
   mt_space_seek(&j->others, lo, coord, offset);
-  for (int64_t line = lo; line < hi; line++) {
-    mt_along_part(j, offset, 0, j->length, false, &s);
-    mt_space_advance(&j->others, 1, coord, offset);
+  while (lo < hi) {
+    const int64_t left = j->others.size[0] - coord[0];
+    const int64_t lines = !whole ? 1 : left < hi - lo ? left : hi - lo;
+    if (whole)
+      short_lines(j, lines, offset, &s);
+    else
+      mt_along_part(j, offset, 0, j->length, false, &s);
+    mt_space_advance(&j->others, lines, coord, offset);
+    lo += lines;
   }
   mt_cpu_stream_end();
 }
@@ -153,15 +177,15 @@ void mt_along_make(mt_along *j, const mt_call *call, const mt_view *const *view,
   if (j->others.numel == 0 || j->length == 0) return;
   if (lies_back(j)) j->how |= able & MT_ALONG_BACK;
   bool past = able & MT_ALONG_PAST;
-  bool direct = call->nout < 2 || j->data[MT_ALONG_AT]; /* no room is needed */
+  j->direct = call->nout < 2 || j->data[MT_ALONG_AT];
   for (int k = 0; k < MT_ALONG_X; k++) {
     j->streamed[k] = j->data[k] && streams(j, k);
     past = past && (j->streamed[k] || !j->data[k]);
   }
   if (past) j->how |= MT_ALONG_PAST;
   for (int k = 0; k < MT_ALONG_ARGS; k++)
-    direct = direct && (!j->data[k] || in_place(j, k, true, j->data[k], j->stride[k]));
-  j->block = direct ? MT_SCAN_BLOCK : MT_ALONG_BLOCK;
+    if (j->data[k] && !in_place(j, k, true, j->data[k], j->stride[k]))
+      j->direct = false;
 }
 
 void mt_along_run(mt_along *j) {

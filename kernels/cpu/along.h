@@ -36,7 +36,7 @@ typedef struct mt_along {
   const mt_call *call;
   mt_along_fn step;
   int how;                       /* of the steps of one line */
-  int64_t block;                 /* elements of a line that a step function is given */
+  bool direct;                   /* a line needs no room: all is done where it lies */
   int64_t length, blocks;        /* of the dim; of neighbours in the innermost other */
   bool across;                   /* many lines at once: they hold the neighbours */
   mt_space others;               /* the arguments without the dim */
@@ -56,10 +56,11 @@ void mt_along_run(mt_along *j);
 void mt_along_part(const mt_along *j, const int64_t *offset, int64_t lo, int64_t hi,
                    bool quiet, mt_along_state *s);
 
-/* ---- steps of rows_scan.c and rows_extremes.c -------------------------------------- */
+/* ---- steps of rows_scan.c, rows_product.c, rows_extremes.c -------------------------------------- */
 /* For float32, float64, int64. */
 typedef const mt_along_fn mt_along_table[3];
 MT_ISA_DECLARE(mt_along_table, mt_scan_steps);
+MT_ISA_DECLARE(mt_along_table, mt_product_steps);
 MT_ISA_DECLARE(mt_along_table, mt_largest_steps);
 MT_ISA_DECLARE(mt_along_table, mt_smallest_steps);
 

@@ -9,12 +9,10 @@
 ** Stores that pass the caches stand in the loop itself, beside fetches of what comes
 ** later: memory works while sums are formed. */
 #include "kernels/cpu/along.h"
-#include "kernels/cpu/past.h"
+#include "kernels/cpu/four.h"
 
-#define EIGHT 8
-
-/* Vectors go by address: without AVX they are no arguments. */
-#define INLINE static inline __attribute__((always_inline))
+#define EIGHT  8
+#define INLINE MT_INLINE
 
 #ifdef __AVX512F__ /* ---- eight in a register ---- */
 typedef __m512d vector;
@@ -62,11 +60,14 @@ INLINE void store_f32(float *y, const vector *v, bool past) {
     *value += all;                                                                \
   }
 #else /* ---- four in a register, or in two ---- */
-typedef double vector __attribute__((vector_size(32)));
-typedef int64_t places __attribute__((vector_size(32)));
-
-INLINE void spread(double x, vector *v) { *v = (vector){x, x, x, x}; }
-INLINE double one_of(const vector *v) { return (*v)[0]; }
+typedef mt_four vector;
+#define spread    mt_four_spread
+#define one_of    mt_four_first
+#define places    mt_four_places
+#define load_f32  mt_four_load_f32
+#define load_f64  mt_four_load_f64
+#define store_f32 mt_four_store_f32
+#define store_f64 mt_four_store_f64
 
 /* v[0], v[0] + v[1], (v[0] + v[1]) + v[2], (v[0] + v[1]) + (v[2] + v[3]); back: the
 ** same from v[3] on. */
@@ -76,26 +77,6 @@ INLINE void sums_within(vector *v, bool back) {
              : __builtin_shuffle(zero, *v, (places){0, 4, 2, 6});
   *v += back ? __builtin_shuffle(zero, *v, (places){6, 6, 0, 0})
              : __builtin_shuffle(zero, *v, (places){0, 1, 5, 5});
-}
-
-typedef float four_floats __attribute__((vector_size(16)));
-INLINE void load_f64(const double *x, vector *v) { memcpy(v, x, sizeof *v); }
-INLINE void load_f32(const float *x, vector *v) {
-  four_floats f;
-  memcpy(&f, x, sizeof f);
-#ifdef __AVX__
-  *v = (vector)__builtin_ia32_cvtps2pd256(
-      f); /* else it comes in halves, by way of memory */
-#else
-  *v = __builtin_convertvector(f, vector);
-#endif
-}
-INLINE void store_f64(double *y, const vector *v, bool past) {
-  mt_put(y, v, sizeof *v, past);
-}
-INLINE void store_f32(float *y, const vector *v, bool past) {
-  const four_floats f = __builtin_convertvector(*v, four_floats);
-  mt_put(y, &f, sizeof f, past);
 }
 
 #define LAST(v, back)                                  \

@@ -25,22 +25,10 @@ typedef mt_along_number number;
 #define STEP(name)                                                        \
   static inline number name##_step(number *value, number *more, number x, \
                                    const number *a)
-#define UNUSED   (void)a, (void)more
-#define REAL(x)  ((number){.f = x})
-#define WHOLE(x) ((number){.i = x})
+#define REAL(x) ((number){.f = x})
 
-STEP(product_f) {
-  UNUSED;
-  value->f *= x.f;
-  return *value;
-}
-STEP(product_i) {
-  UNUSED;
-  value->i *= x.i;
-  return *value;
-}
 STEP(recurrence) {
-  UNUSED;
+  (void)more;
   value->f = a->f * value->f + x.f;
   return *value;
 }
@@ -57,8 +45,6 @@ STEP(logsum) {
   }
   return REAL(isinf(*largest) ? *largest : *largest + log(value->f));
 }
-STEPS(product_f, REAL(1), REAL(0))
-STEPS(product_i, WHOLE(1), WHOLE(0))
 STEPS(recurrence, REAL(0), REAL(0))
 STEPS(logsum, REAL(0), REAL(-(double)INFINITY))
 
@@ -73,22 +59,21 @@ static mt_status run(const mt_call *call, const mt_view *x, const mt_view *a,
   return MT_OK;
 }
 
-static mt_status extremes(const mt_call *call, mt_along_table *table) {
-  const mt_dtype work = mt_along_work(call->in[0]->dtype);
+/* By steps of the dtype of y, which may pass the caches. */
+static mt_status by_table(const mt_call *call, mt_along_table *table) {
+  const mt_dtype work = mt_along_work(call->out[0]->dtype);
   return run(call, call->in[0], NULL, false, work, (*table)[mt_along_place(work)],
              MT_ALONG_PAST);
 }
 
 static mt_status cumprod_run(const mt_call *call) {
-  const bool floats = MT_IS_FLOAT(call->in[0]->dtype);
-  return run(call, call->in[0], NULL, false, floats ? MT_F64 : MT_I64,
-             floats ? product_f_steps : product_i_steps, 0);
+  return by_table(call, MT_ISA_PICK(mt_product_steps));
 }
 static mt_status cummax_run(const mt_call *call) {
-  return extremes(call, MT_ISA_PICK(mt_largest_steps));
+  return by_table(call, MT_ISA_PICK(mt_largest_steps));
 }
 static mt_status cummin_run(const mt_call *call) {
-  return extremes(call, MT_ISA_PICK(mt_smallest_steps));
+  return by_table(call, MT_ISA_PICK(mt_smallest_steps));
 }
 static mt_status logcumsumexp_run(const mt_call *call) {
   return run(call, call->in[0], NULL, false, MT_F64, logsum_steps, 0);

@@ -180,6 +180,74 @@ describe("running sums", function()
   end)
 end)
 
+describe("running products", function()
+  setup(function() mt.manual_seed(33) end)
+
+  -- Near 1 in size, with both signs; now and then what ends them.
+  local function factors(n, dtype)
+    if dtype == "bool" then return mt.rand(n):gt(0.01) end
+    if not tensors.is_float(dtype) then
+      return mt.randint(dtype == "uint8" and 1 or -3, 5, { n }):to(dtype)
+    end
+    local x = (mt.rand(n) * 0.5 + 0.78) * (mt.randint(0, 1, { n }) * 2 - 1)
+    x:masked_fill_(mt.rand(n):lt(1 / 5000), 0):masked_fill_(mt.rand(n):lt(1e-4), 0 / 0)
+    x:masked_fill_(mt.rand(n):lt(1 / 5000), math.huge)
+    return x:to(dtype)
+  end
+
+  it("are those of plain Lua", function()
+    for _, dtype in ipairs(ALL) do
+      for _, n in ipairs(SIZES) do
+        local x = factors(n, dtype)
+        local float = tensors.is_float(dtype)
+        local want, product = {}, float and 1.0 or 1
+        for i, v in ipairs(tensors.flat(x)) do
+          if v == true or v == false then v = v and 1 or 0 end
+          product = product * v
+          want[i] = product
+        end
+        local exact = mt.tensor(want, { dtype = float and "float64" or "int64" })
+        each_column(x, function(v) return v:cumprod(1) end, function(y)
+          local near = y:eq(exact:to(y:dtype()))
+            :logical_or(y:isnan():logical_and(exact:isnan()))
+          if float then -- rounded once, of products that are rounded to float64
+            local bound = exact:abs() * (dtype:find "16" and 2 ^ -8 or 2 ^ -23) + 1e-40
+            local far = (y:double() - exact):abs()
+            if dtype ~= "float64" then near = near:logical_or(far:le(bound)) end
+          end
+          assert.is_true(near:all():item(), dtype .. " of " .. n)
+        end)
+      end
+    end
+  end)
+
+  it("hold any four of float32", function()
+    local large, small = 3e38, 1e-38
+    local x = mt.tensor { large, large, small, small, small, small, large, large, 2 }
+    local y = x:cumprod(1)
+    local want = { large, math.huge, math.huge, 9, 9e-38, 0, 27e-38, 81, 162 }
+    for i, product in ipairs(want) do
+      local got = y[i]:item()
+      assert.is_true(got == product or math.abs(got - product) <= 1e-6 * product, i)
+    end
+  end)
+
+  it("are alike by any number of threads, and past the caches", function()
+    for dtype, rows in pairs { float32 = 2100, float64 = 1050, int64 = 1050 } do
+      local n = shell.sanitized and 64 or rows
+      local x = factors(n * 4096, dtype):reshape(n, 4096)
+      local few = x:narrow(1, 30, 20):contiguous():cumprod(2)
+      with_threads(function(threads)
+        local y = x:cumprod(2):narrow(1, 30, 20)
+        local same = y:eq(few):logical_or(y:isnan():logical_and(few:isnan()))
+        assert.is_true(same:all():item(), dtype .. " by " .. threads)
+      end)
+    end
+    local x = mt.rand(5000, 12)
+    assert.is_true(x:cumprod(2)[4321]:equal(x[4321]:cumprod(1)))
+  end)
+end)
+
 describe("running extremes", function()
   setup(function() mt.manual_seed(32) end)
 
