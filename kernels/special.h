@@ -155,10 +155,12 @@ MT_WORD_CALL double mt_erfinv_f64(double x) {
 #define MT_WORD_ROUNDED(word) \
   MT_WORD_FN float mt_##word##_f32(float x) { return (float)mt_##word##_f64(x); }
 MT_WORD_ROUNDED(digamma)
+#ifdef __CUDACC__
 MT_WORD_ROUNDED(i0)
 MT_WORD_ROUNDED(i0e)
 MT_WORD_ROUNDED(i1)
 MT_WORD_ROUNDED(i1e)
+#endif
 MT_WORD_ROUNDED(erfinv)
 MT_WORD_FN float mt_polygamma_f32(float x, float n) {
   return (float)mt_polygamma_f64(x, n);

@@ -77,6 +77,71 @@ static const double mt_i1_far[] = {
 MT_WORD_BESSEL(0, 0)
 MT_WORD_BESSEL(1, 1)
 
+/* Of float32: shorter, split at 8; no division and no root of float64, which would take as
+** long as all the rest. */
+/* clang-format off */
+static const double mt_i0_near_f32[] = {
+    1.000000000006, 0.24999999996852, 0.015625000027445, 0.00043402776838356,
+    6.7816856967977e-06, 6.7816664041592e-08, 4.7096220322516e-10, 2.4022683370615e-12,
+    9.4025969389577e-15, 2.8618877805458e-17, 7.7353320678132e-20, 1.0566769881479e-22,
+    4.7753468548504e-25};
+static const double mt_i1_near_f32[] = {
+    0.49999999999029, 0.062500000043516, 0.0026041666343945, 5.4253481586939e-05,
+    6.781670005632e-07, 5.651527033683e-09, 3.363240613416e-11, 1.5042800181707e-13,
+    5.1530925255435e-16, 1.5459448002362e-18, 2.3270968721868e-21, 1.1466797361335e-23};
+static const double mt_i0_far_f32[] = {
+    0.4021765094311, 0.0033605519582286, 0.00013621678379052, 1.1143595558447e-05,
+    1.4780179978785e-06, 2.9372465233079e-07, 1.0563580316306e-07, 4.9763374485708e-08,
+    1.5218108298043e-09, -8.0637863115859e-09};
+static const double mt_i1_far_f32[] = {
+    0.38939845904068, -0.0097495771648224, -0.00021923651818324, -1.5039171153821e-05,
+    -1.8287267250696e-06, -3.4437864124709e-07, -1.1787458307124e-07,
+    -5.4509354796227e-08, -2.4287946398087e-09, 8.3266651725196e-09};
+static const double mt_exp_terms[] = {
+    1.0, 0.99999999997978, 0.49999999999439, 0.16666666891074, 0.041666667040586,
+    0.0083332660931896, 0.0013888801745124, 0.0001991586919139, 2.488446163856e-05};
+/* clang-format on */
+
+/* exp within 1e-11, |x| <= 700. */
+MT_WORD_FN double mt_exp_short(double x) {
+  const double rounder = 0x1.8p52 + 1023,
+               t = MT_MULADD_F64(x, 1.4426950408889634, rounder);
+  const double r = MT_MULADD_F64(t - rounder, -0.6931471805599453, x);
+  int64_t bits;
+  double power;
+  memcpy(&bits, &t, sizeof bits);
+  bits = (int64_t)((uint64_t)bits << 52);
+  memcpy(&power, &bits, sizeof power);
+  return MT_POLYNOMIAL(r, mt_exp_terms) * power;
+}
+
+/* 1 / sqrt(x) of a positive float by a step of Newton's method. */
+MT_WORD_FN double mt_rsqrt_short(float x) {
+  const double y = (double)(1 / sqrtf(x));
+  return y * (1.5 - 0.5 * (double)x * y * y);
+}
+
+#define MT_WORD_BESSEL_F32(order, odd)                                                \
+  MT_WORD_FN float mt_i##order##_f32(float x) {                                       \
+    const float size = fabsf(x) > 1000 ? 1000 : fabsf(x);                             \
+    const double a = (double)size, e = mt_exp_short(a / 2),                           \
+                 root = mt_rsqrt_short(size);                                         \
+    const double near = MT_POLYNOMIAL(a * a, mt_i##order##_near_f32) * (odd ? a : 1); \
+    const double far = MT_POLYNOMIAL(16 * root * root - 1, mt_i##order##_far_f32);    \
+    const float y = (float)(a < 8 ? near : far * e * root * e);                       \
+    return odd ? copysignf(y, x) : y;                                                 \
+  }                                                                                   \
+  MT_WORD_FN float mt_i##order##e_f32(float x) {                                      \
+    const double a = (double)fabsf(x), b = a > 8 ? 8 : a, e = mt_exp_short(-b);       \
+    const double root = mt_rsqrt_short(fabsf(x));                                     \
+    const double near = MT_POLYNOMIAL(a * a, mt_i##order##_near_f32) * (odd ? a : 1); \
+    const double far = MT_POLYNOMIAL(16 * root * root - 1, mt_i##order##_far_f32);    \
+    const double y = a < 8 ? near * e : a > 0x1p200 ? 0 : far * root;                 \
+    return odd ? copysignf((float)y, x) : (float)y;                                   \
+  }
+MT_WORD_BESSEL_F32(0, 0)
+MT_WORD_BESSEL_F32(1, 1)
+
 /* ---- erfinv(x) / x, a smooth function of w = -log(1 - x^2): in w / 3.125 - 1 where w is
 ** at most 6.25, in the place of sqrt(w) within 2.5 .. 4 or 4 .. 6.1 above */
 /* clang-format off */
