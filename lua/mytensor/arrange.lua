@@ -206,7 +206,10 @@ function arrange.combinations(x, r, with_replacement)
     if count <= 0 or count > most_combinations * math.max(r, 1) then break end
   end
   if count > most_combinations or count * r > most_chosen then
-    check.fail(2, "combinations", "%.0f rows of %d or more: too many", count, r)
+    check.fail(2, "combinations",
+      count > most_combinations and "more than %d rows of %d elements"
+        or "more than %d elements in rows of %d",
+      count > most_combinations and most_combinations or most_chosen, r)
   end
   if r == 0 or count < 1 then -- the one way to choose nothing, or none
     return x:narrow(1, 1, 0):view(0, 1):expand(0, r):clone()

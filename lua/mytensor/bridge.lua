@@ -26,10 +26,11 @@ local function elements(t)
   return t:detach():reshape({ t:numel() }):totable()
 end
 
-local function rebuilt(list, t)
+-- n: the argument of `name` that has made the list.
+local function rebuilt(n, name, list, t)
   if #list == 0 then return mt.empty_like(t:detach()) end
   local opts = { dtype = t:dtype(), device = t:device() }
-  return mt.tensor(list, opts):view(t:shape())
+  return check.call(n, name, mt.tensor, list, opts):view(t:shape())
 end
 
 local function check_value(name, y, i, t)
@@ -73,7 +74,7 @@ function bridge.map(t, ...)
     end
     check_value("map", list[i], i, t)
   end
-  return rebuilt(list, t)
+  return rebuilt(n + 1, "map", list, t)
 end
 
 --- The same in place, as torch7's: an element for which the function gives nil stays.
@@ -91,7 +92,7 @@ function bridge.apply(t, fn)
       list[i] = y
     end
   end
-  return check.call(1, "apply", t.copy_, t, rebuilt(list, t))
+  return check.call(1, "apply", t.copy_, t, rebuilt(2, "apply", list, t))
 end
 
 local sizes = { float64 = 8, float32 = 4, float16 = 2, bfloat16 = 2, int64 = 8,

@@ -368,6 +368,24 @@ mt_status mt_build_block_diag(mt_build_call *c) {
 
 /* ---- cartesian_prod ---- */
 
+/* MT_EMEMORY if the result, and its columns, which are made before it, would not fit:
+** to find that out by making them may take minutes. */
+static mt_status check_product(const mt_build_call *c, int64_t rows) {
+  const mt_memory m = mt_memory_stats(mt_device_of(c->in[0]));
+  size_t width = 1;
+  for (int i = 0; i < c->nin; i++) {
+    const size_t size = mt_dtype_size(c->in[i]->v.dtype);
+    if (size > width) width = size;
+  }
+  const double bytes = 2 * (double)rows * c->nin * (double)width;
+  if (bytes <= (double)m.limit_bytes) return MT_OK;
+  return mt_fail(MT_EMEMORY,
+                 "the result of shape [%lld, %d] takes %.3g GiB with its columns, the "
+                 "limit is %.3g",
+                 (long long)rows, c->nin, bytes * 0x1p-30,
+                 (double)m.limit_bytes * 0x1p-30);
+}
+
 mt_status mt_build_cartesian_prod(mt_build_call *c) {
   int64_t total = 1, left = 1;
   for (int i = 0; i < c->nin; i++) {
@@ -384,6 +402,7 @@ mt_status mt_build_cartesian_prod(mt_build_call *c) {
     c->out[0] = c->in[0];
     return MT_OK;
   }
+  MT_TRY(check_product(c, total));
   mt_tensor **const x = malloc((size_t)c->nin * sizeof *x);
   if (!x) return mt_fail(MT_EMEMORY, "out of memory");
   for (int i = 0; i < c->nin; i++) { /* the last changes fastest */

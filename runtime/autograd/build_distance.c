@@ -1,5 +1,6 @@
 /* runtime/autograd/build_distance.c -- composite ops made of norms of differences: dist,
 ** cdist, pairwise_distance; renorm. */
+#include <math.h>
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
@@ -49,6 +50,10 @@ mt_status mt_build_cdist(mt_build_call *call) {
   if (b->v.shape[b->v.ndim - 1] != k)
     return mt_fail_arg(MT_ESHAPE, 2, "rows of shapes %s and %s differ in length",
                        mt_view_text(&a->v), mt_view_text(&b->v));
+  const double p = call->attr[0].f;
+  if (!(p >= 0))
+    return mt_fail_arg(MT_EARG, 3, "p is %g, want 0 or more",
+                       isnan(p) ? (double)NAN : p);
   mt_tensor *const d =
       difference(c, unsqueezed(c, a, a->v.ndim - 1), unsqueezed(c, b, b->v.ndim - 2));
   if (!d) return MT_OK;
@@ -61,13 +66,16 @@ mt_status mt_build_renorm(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0];
   const int64_t dim = call->attr[1].i[0];
-  const double most = call->attr[2].f;
+  const double p = call->attr[0].f, most = call->attr[2].f;
   if (x->v.ndim < 2)
     return mt_fail_arg(MT_ESHAPE, 1, "2 dims or more expected, got shape %s",
                        mt_view_text(&x->v));
   if (!MT_IS_FLOAT(x->v.dtype))
     return mt_fail_arg(MT_EDTYPE, 1, "a float dtype expected, got %s",
                        mt_dtype_name(x->v.dtype));
+  if (!(p > 0))
+    return mt_fail_arg(MT_EARG, 2, "p is %g, want more than 0",
+                       isnan(p) ? (double)NAN : p);
   if (!(most >= 0)) return mt_fail_arg(MT_EARG, 4, "most is %g, want 0 or more", most);
   mt_attr others = {.is_int = 1};
   for (int d = 0; d < x->v.ndim; d++)

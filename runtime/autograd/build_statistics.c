@@ -92,6 +92,16 @@ mt_status mt_build_diff(mt_build_call *call) {
 
 /* ---- trapezoid, cumulative_trapezoid ---- */
 
+/* Does x give each number along dim of y a place? Its other dims may broadcast. */
+static bool are_points(const mt_view *x, const mt_view *y, int dim) {
+  bool ok = x->ndim == y->ndim;
+  for (int d = 0; ok && d < y->ndim; d++) {
+    const int64_t n = x->shape[d], m = y->shape[d];
+    ok = n == m || (d != dim && (n == 1 || m == 1));
+  }
+  return ok;
+}
+
 /* Twice the areas between neighbours of y along dim, with dx = 1 where there is no x. */
 static mt_status areas(mt_build_call *call, int64_t *dim, mt_tensor **area) {
   mt_calc *const c = call->calc;
@@ -107,7 +117,7 @@ static mt_status areas(mt_build_call *call, int64_t *dim, mt_tensor **area) {
     for (int d = 0; d < y->v.ndim; d++) shape[d] = d == *dim ? x->v.shape[0] : 1;
     x = mt_creshape(c, x, y->v.ndim, shape);
   }
-  if (x && (x->v.ndim != y->v.ndim || x->v.shape[*dim] != y->v.shape[*dim]))
+  if (x && !are_points(&x->v, &y->v, (int)*dim))
     return mt_fail_arg(MT_ESHAPE, 2, "x has shape %s, y %s",
                        mt_view_text(&call->in[1]->v), mt_view_text(&y->v));
   neighbours(c, y, *dim, &next, &previous);

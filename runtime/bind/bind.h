@@ -22,6 +22,8 @@ mt_context *mtl_enter(lua_State *L);
 ** gives "bad argument #arg to 'fname' (text)", counted as Lua does for method calls.
 ** MT_ELUA: rethrow the value that waits. Never returns. */
 int mtl_raise(lua_State *L, const char *fname);
+/* Was the running C function called as x:f(...)? */
+bool mtl_is_method_call(lua_State *L);
 /* "bad argument #arg to 'fname' (text)"; arg counts stack positions from 1 and is
 ** adjusted where the call was a method call. Never returns. */
 int mtl_argerror(lua_State *L, int arg, const char *fname, const char *format, ...)

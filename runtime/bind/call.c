@@ -159,6 +159,16 @@ static bool ends_with_options(const mtl_call *c, int count) {
   return k > 0 && (k >= c->op->nparams || !takes_several(&c->op->param[k]));
 }
 
+/* Self is none of a method's arguments, as in Lua's own messages. */
+static void raise_too_many(const mtl_call *c) {
+  const int last = c->first + c->op->nparams;
+  const int most = c->op->nparams - mtl_is_method_call(c->L);
+  if (most == 0)
+    mtl_argerror(c->L, last, c->fname, "too many arguments, '%s' takes none", c->fname);
+  mtl_argerror(c->L, last, c->fname, "too many arguments, '%s' takes %d at most",
+               c->fname, most);
+}
+
 static void place_arguments(mtl_call *c) {
   lua_State *L = c->L;
   const mt_opinfo *op = c->op;
@@ -176,8 +186,7 @@ static void place_arguments(mtl_call *c) {
   }
   if (count > op->nparams) {
     if (!takes_several(&op->param[last]) || lua_type(L, c->at[last]) != LUA_TNUMBER) {
-      mtl_argerror(L, c->first + op->nparams, c->fname,
-                   "too many arguments, '%s' takes %d at most", op->name, op->nparams);
+      raise_too_many(c);
     }
     c->more = count - op->nparams;
   }

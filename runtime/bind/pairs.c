@@ -25,7 +25,8 @@ static void begin(pair *p, lua_State *L, const char *fname, int nargs, int nin,
                   bool optional, int nout) {
   mt_context *ctx = mtl_enter(L);
   if (lua_gettop(L) > nargs)
-    mtl_argerror(L, nargs + 1, fname, "at most %d arguments expected", nargs);
+    mtl_argerror(L, nargs + 1, fname, "at most %d arguments expected",
+                 nargs - mtl_is_method_call(L));
   lua_settop(L, nargs);
   *p = (pair){.L = L, .fname = fname, .nout = nout};
   for (int i = 0; i < nout; i++) p->out[i] = mtl_new_tensor(L);

@@ -170,14 +170,17 @@ const char *mtl_getenv(lua_State *L, const char *name) {
 
 /* ---- errors ---- */
 
+bool mtl_is_method_call(lua_State *L) {
+  lua_Debug ar;
+  if (!lua_getstack(L, 0, &ar)) return false;
+  lua_getinfo(L, "n", &ar);
+  return strcmp(ar.namewhat, "method") == 0;
+}
+
 /* As luaL_argerror, but always by the name that the documentation uses. */
 static int argument_error(lua_State *L, int arg, const char *fname, const char *text) {
-  lua_Debug ar;
-  if (lua_getstack(L, 0, &ar)) {
-    lua_getinfo(L, "n", &ar);
-    if (strcmp(ar.namewhat, "method") == 0 && --arg == 0) {
-      return luaL_error(L, "calling '%s' on bad self (%s)", fname, text);
-    }
+  if (mtl_is_method_call(L) && --arg == 0) {
+    return luaL_error(L, "calling '%s' on bad self (%s)", fname, text);
   }
   return luaL_error(L, "bad argument #%d to '%s' (%s)", arg, fname, text);
 }

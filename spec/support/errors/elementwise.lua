@@ -30,7 +30,7 @@ return {
   { "mt.exp({1, 2})",
     "bad argument #1 to 'exp' (tensor expected, got table)" },
   { "mt.zeros(2):exp(1)",
-    "bad argument #1 to 'exp' (too many arguments, 'exp' takes 1 at most)" },
+    "bad argument #1 to 'exp' (too many arguments, 'exp' takes none)" },
   { 'mt.zeros(2):leaky_relu("a")',
     "bad argument #1 to 'leaky_relu' (slope: number expected, got string)" },
   { "mt.zeros(2):leaky_relu{slop = 1}",

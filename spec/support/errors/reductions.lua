@@ -26,7 +26,7 @@ return {
   { "mt.zeros(2, 3):sum(1, 1)",
     "bad argument #2 to 'sum' (keepdim: boolean expected, got number)" },
   { "mt.zeros(2, 3):sum(1, true, 2)",
-    "bad argument #3 to 'sum' (too many arguments, 'sum' takes 3 at most)" },
+    "bad argument #3 to 'sum' (too many arguments, 'sum' takes 2 at most)" },
   { "mt.zeros(2, 0):max(2)",
     "calling 'max' on bad self (dim 2 of shape [2, 0] has no elements to choose "
       .. "from)" },

@@ -108,6 +108,8 @@ return {
     "bad argument #1 to 'diff' (n is -1, want 0 or more)" },
   { "mt.tensor(1):trapezoid()",
     "calling 'trapezoid' on bad self (y is 0-dim: it has no neighbours)" },
+  { "mt.zeros(2, 3):trapezoid(mt.zeros(3, 3))",
+    "bad argument #1 to 'trapezoid' (x has shape [3, 3], y [2, 3])" },
   { "mt.zeros(3):trapezoid(mt.zeros(2))",
     "bad argument #1 to 'trapezoid' (x has shape [2], y [3])" },
   { "mt.zeros(2, 2, 2):cov()",
