@@ -298,6 +298,56 @@ describe("a running result in place", function()
   end)
 end)
 
+describe("a composite in place", function()
+  -- op_ on a tensor, and on a view of one
+  local function forms(name, ...)
+    local args = table.pack(...)
+    return function(x)
+      local y, base = x * 1, mt.stack({ x, x }, 1)
+      y[name .. "_"](y, table.unpack(args, 1, args.n))
+      local row = base[1]
+      row[name .. "_"](row, table.unpack(args, 1, args.n))
+      return y, base
+    end
+  end
+
+  it("can be differentiated, twice", function()
+    local x = mt.tensor({ { 0.1, 0.5 }, { 0.2, 0.9 } }, { dtype = "float64" })
+    x:requires_grad_()
+    for _, fn in ipairs {
+      forms("clamp_max", 0.3), forms("clamp_min", 0.3), forms("nan_to_num"),
+      forms("renorm", 2, 1, 0.1), forms("tril"), forms("masked_fill", x:gt(0.3), 7),
+    } do
+      assert.is_true(mt.gradcheck(fn, { x }))
+      assert.is_true(mt.gradgradcheck(fn, { x }))
+    end
+    ;(x * 1):clamp_max_(0.3):sum():backward()
+    assert.same({ { 1, 0 }, { 1, 0 } }, x.grad:totable())
+  end)
+
+  it("can be differentiated where an argument lies in the same memory", function()
+    local x = mt.randn({ 3, 3 }, { dtype = "float64", requires_grad = true })
+    local function product(t)
+      local y = t * 1
+      return y:addmm_(y, y:t(), 0.5, 2)
+    end
+    local y = x * 1
+    assert.is_true(y:addmm(y, y:t(), 0.5, 2):equal(product(x)))
+    assert.is_true(mt.gradcheck(product, { x }))
+    assert.is_true(mt.gradgradcheck(product, { x }))
+  end)
+
+  it("still says when a tensor that its gradient needs was changed later", function()
+    local x = mt.tensor({ 1, 2 }, { requires_grad = true })
+    local w = mt.tensor({ { 3, 4 }, { 5, 6 } })
+    local y = (x * 1):addmv_(w, x)
+    w:mul_(2)
+    local sum = y:sum()
+    local err = message(sum.backward, sum)
+    assert.truthy(err:find("was changed in place", 1, true), err)
+  end)
+end)
+
 describe("mT", function()
   it("exchanges the last two dims", function()
     local x = mt.arange(12):view(1, 3, 4)

@@ -110,9 +110,14 @@ void mt_autograd_setup(void) { mt_autograd_release = part_release; }
 
 /* ---- making nodes ---- */
 
+static _Atomic uint64_t last_sequence;
+
 void mt_node_stamp(mt_node *n) {
-  static _Atomic uint64_t last;
-  n->sequence = atomic_fetch_add_explicit(&last, 1, memory_order_relaxed) + 1;
+  n->sequence = atomic_fetch_add_explicit(&last_sequence, 1, memory_order_relaxed) + 1;
+}
+
+uint64_t mt_node_last(void) {
+  return atomic_load_explicit(&last_sequence, memory_order_relaxed);
 }
 
 static size_t dims_of(int n, mt_tensor *const *t) {

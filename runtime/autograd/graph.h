@@ -79,6 +79,8 @@ mt_status mt_node_new(int nin, mt_tensor *const *in, int nout, mt_tensor *const 
                       int nattr, mt_node **node /* [out] */);
 /* Give it its place in the order of execution: after its edges have been set. */
 void mt_node_stamp(mt_node *n);
+/* The largest sequence so far: nodes made from now on have larger ones. */
+uint64_t mt_node_last(void);
 mt_node *mt_node_retain(mt_node *n);
 /* Frees without recursion, whatever the length of the chain. */
 void mt_node_release(mt_node *n);

@@ -197,13 +197,28 @@ static mt_status check_result(const mt_opinfo *op, const mt_tensor *x,
                      mt_view_text(&x->v), mt_dtype_name(x->v.dtype));
 }
 
+/* The same for n and the nodes before it down to `since`, which the parts of an op have
+** made: few. */
+static mt_status rescue_of_parts(mt_context *ctx, mt_node *n, uint64_t since,
+                                 const mt_tensor *x) {
+  if (!n || n->sequence <= since) return MT_OK;
+  MT_TRY(rescue_saved(ctx, n, x));
+  for (int i = 0; i < n->nin; i++)
+    MT_TRY(rescue_of_parts(ctx, n->edge[i].node, since, x));
+  return MT_OK;
+}
+
 /* Any other op: compute, then copy, which converts. */
 static mt_status run_and_copy(mt_context *ctx, const mt_opinfo *op, int nin,
-                              mt_tensor *const *in, const mt_attr *attr) {
+                              mt_tensor *const *in, const mt_attr *attr,
+                              bool recording) {
   mt_tensor *out[MT_MAX_OUTPUTS] = {NULL};
   int n = 0;
+  const uint64_t since = mt_node_last();
   MT_TRY(mt_apply(ctx, op->op, nin, in, attr, out, &n));
   mt_status status = check_result(op, in[0], out[0]);
+  if (status == MT_OK && recording && out[0] != in[0] && out[0]->autograd)
+    status = rescue_of_parts(ctx, out[0]->autograd->edge.node, since, in[0]);
   if (status == MT_OK && out[0] != in[0]) {
     status =
         mt_apply_inplace(ctx, MT_OP__copy, 2, (mt_tensor *[]){in[0], out[0]}, NULL);
@@ -267,7 +282,7 @@ mt_status mt_apply_inplace(mt_context *ctx, mt_op op, int nin, mt_tensor *const 
   }
   if (info->kind == MT_KIND_COMPOSITE || info->nout > 1 || converts(info, x) ||
       needs_room(info, x) || mt_takes_bools(info, nin, in)) {
-    return run_and_copy(ctx, info, nin, in, all);
+    return run_and_copy(ctx, info, nin, in, all, recording);
   }
   return run_direct(ctx, info, nin, in, all, recording);
 }

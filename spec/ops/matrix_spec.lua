@@ -88,6 +88,9 @@ local function test_op(name, row)
         it(("%s in %s, gradient"):format(dtype, device), function()
           note(device, dtype, "gradients",
             harness.backward(name, cases(), dtype, device))
+          if row and row.inplace then
+            harness.inplace_backward(name, cases(), dtype, device)
+          end
         end)
       end
     end

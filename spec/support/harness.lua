@@ -371,14 +371,19 @@ function harness.quotients(name, cases, device, which)
   return count
 end
 
+-- Does the case's result fit into its first input?
+local function fits_in_place(case, dtype)
+  local first, out = case.inputs[1], case.outputs[1]
+  return harness.takes(case, dtype) and type(first) == "table" and not first.list
+    and tensors.same_shape(first.shape, out.shape)
+    and (out.dtype or dtype) == (first.dtype or dtype)
+end
+
 --- The in-place form gives the same values, and returns its first input.
 function harness.inplace(name, cases, dtype, device)
   local count = 0
   for _, case in ipairs(cases) do
-    local first, out = case.inputs[1], case.outputs[1]
-    if harness.takes(case, dtype) and type(first) == "table" and not first.list
-        and tensors.same_shape(first.shape, out.shape)
-        and (out.dtype or dtype) == (first.dtype or dtype) then
+    if fits_in_place(case, dtype) then
       for _, layout in ipairs { "contiguous", "transposed", "sliced" } do
         local args, _, used = build(case, dtype_of_case(case, dtype), device, layout)
         if used or layout == "contiguous" then
@@ -389,6 +394,33 @@ function harness.inplace(name, cases, dtype, device)
           check_values(name, case, { args[1] }, dtype, device, layout .. ", in place")
           count = count + 1
         end
+      end
+    end
+  end
+  return count
+end
+
+-- What an op may write into: the value of x, as a tensor of its own and as a view.
+local WRITTEN = {
+  ["a tensor"] = function(x) return x * 1 end,
+  ["a view"] = function(x) return mt.stack({ x, x }, 1)[2] end,
+}
+
+--- The in-place form has the gradients of the op. Returns how many cases ran.
+function harness.inplace_backward(name, cases, dtype, device)
+  local count = 0
+  for _, case in ipairs(cases) do
+    if case.gradients and fits_in_place(case, dtype) and not case.inputs[1].dtype then
+      for what, written in pairs(WRITTEN) do
+        local args, leaves = build(case, dtype, device, nil, true)
+        args[1] = written(args[1])
+        local ok, results = pcall(harness.call, name .. "_", args, case.attrs, false,
+                                  true)
+        if not ok then fail(case, what, "in place", results) end
+        local well, err = pcall(check_gradients, name, case, results, leaves, dtype,
+                                device, what .. " in place")
+        if not well then fail(case, what, "in place, gradients", err) end
+        count = count + 1
       end
     end
   end
