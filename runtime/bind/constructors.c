@@ -235,6 +235,15 @@ static int64_t range_length(mt_attr start, mt_attr stop, mt_attr step) {
   return n > 0 ? (int64_t)n : 0;
 }
 
+/* start + (n - 1) * step, as an integer where one holds it. */
+static mt_attr last_of(mt_attr start, mt_attr step, int64_t n) {
+  int64_t last;
+  if (start.is_int && step.is_int && !__builtin_mul_overflow(n - 1, step.i[0], &last) &&
+      !__builtin_add_overflow(last, start.i[0], &last))
+    return mt_attr_i(last);
+  return mt_attr_f(start.f + (double)(n - 1) * step.f);
+}
+
 /* mt.arange(stop[, opts]), mt.arange(start, stop[, step][, opts]): start, start +
 ** step, ... stop excluded, as in PyTorch; start is 0 and step 1 where not given */
 static int mt_arange(lua_State *L) {
@@ -254,6 +263,11 @@ static int mt_arange(lua_State *L) {
   }
   const int64_t n = range_length(start, stop, step);
   if (n < 0) return luaL_error(L, "%s: too many elements", m.fname);
+  if (n > 0) { /* those between lie between */
+    const mt_attr last = last_of(start, step, n);
+    raise_if(&m, mt_check_holds(m.options.dtype, &start, 1));
+    raise_if(&m, mt_check_holds(m.options.dtype, &last, count == 1 ? 1 : 2));
+  }
   one_dim(&m, n);
   make(&m);
   const mt_attr attr[2] = {start, step};
