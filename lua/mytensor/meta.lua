@@ -6413,8 +6413,9 @@ function mt.extension.include() end
 --- which is found, as Lua's headers are. `MT_EXTENSION_CUDA` is defined where a .cu
 --- file is among the sources. A build is used again while the sources, what they
 --- include (but for the system's headers), flags and compilers are the same; several
---- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers. What
---- does not compile or link is an error with what the compiler said.
+--- processes may load at once. `$CC`, `$CXX` and `$NVCC` name other compilers. Flags in
+--- one string are cut at blanks, where quotes do not count: a flag with a blank takes a
+--- list. What does not compile or link is an error with what the compiler said.
 ---@param options { name: string, sources: string[], flags?: string|string[] for cc and c++ (-D and -I for nvcc, too), cuda_flags?: string|string[] for nvcc, link_flags?: string|string[], verbose?: boolean tells the commands }
 ---@return any module what luaopen_<name> returns
 function mt.extension.load(options) end
