@@ -1,4 +1,6 @@
 /* runtime/autograd/grad_inverse.c -- gradients of inverses, solutions, determinants. */
+#include <float.h>
+
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
@@ -70,20 +72,26 @@ static mt_tensor *cofactors(mt_calc *c, mt_tensor *x, int64_t k, int64_t n) {
   return mt_c2(c, MT_OP_mul, minors, signs(c, device, n, dtype));
 }
 
+/* (n, n), for x (..., n, n). */
+static mt_tensor *identity(mt_calc *c, const mt_tensor *x) {
+  const mt_device device = mt_device_of(x);
+  const int64_t n = x->v.shape[x->v.ndim - 1];
+  mt_tensor *const eye =
+      mt_c2(c, MT_OP_eq, mt_ccount(c, device, 2, (int64_t[]){n, 1}, 0),
+            mt_ccount(c, device, 2, (int64_t[]){1, n}, 0));
+  return eye ? mt_ccast(c, eye, x->v.dtype) : NULL;
+}
+
 /* dx of y = det(x) with g, whose trailing dims are of size 1, where some y are 0. */
 static mt_tensor *with_singular(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor *g,
                                 mt_tensor *none, int64_t count) {
   const int ndim = x->v.ndim;
   const int64_t n = x->v.shape[ndim - 1], batch = mt_numel(&y->v);
   const mt_device device = mt_device_of(x);
-  mt_tensor *const eye =
-      mt_c2(c, MT_OP_eq, mt_ccount(c, device, 2, (int64_t[]){n, 1}, 0),
-            mt_ccount(c, device, 2, (int64_t[]){1, n}, 0));
-  if (!eye || !g || !none) return NULL;
+  if (!g || !none) return NULL;
   mt_tensor *const at = mt_cpositions(c, mt_cflat(c, none));
   none = mt_creshape(c, none, ndim, g->v.shape);
-  mt_tensor *const regular =
-      mt_c3(c, MT_OP_where, none, mt_ccast(c, eye, x->v.dtype), x);
+  mt_tensor *const regular = mt_c3(c, MT_OP_where, none, identity(c, x), x);
   mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, regular));
   mt_tensor *const own = mt_c2(c, MT_OP_mul, g, mt_creshape(c, y, ndim, g->v.shape));
   mt_tensor *const zero = mt_czeros(c, x->v.dtype, device, 0, NULL);
@@ -100,33 +108,111 @@ static mt_tensor *with_singular(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tenso
   return mt_creshape(c, dx, ndim, x->v.shape);
 }
 
+static int64_t how_many(mt_calc *c, mt_tensor *of) {
+  return mt_citem(c, mt_c1(c, MT_OP_count_nonzero, of), NULL);
+}
+
+/* Whether the cofactors of count x may be made. */
+static bool affordable(const mt_tensor *x, int64_t count) {
+  const double n = (double)x->v.shape[x->v.ndim - 1];
+  return (double)count * n * n * (n - 1) * (n - 1) <= (double)MOST_MINOR_ELEMENTS;
+}
+
+/* Where y = det(x) is 0 up to rounding, given x^-T: y x^-T is right there, as the errors
+** of y and of the inverse belong together, but its derivative is a difference of products
+** of inverses that cancels all digits. When the elements of x change by eps of
+** themselves, y does by up to y eps sum |x_ij (x^-1)_ji|, however rows and columns are
+** scaled. Of random singular matrices eps times that sum is above 1 / 4, of others of up
+** to 100 rows, even in float32, hardly ever above 1 / 256. */
+static mt_tensor *rounded_to_zero(mt_calc *c, mt_tensor *x, mt_tensor *inverse) {
+  const int last = x->v.ndim - 1;
+  const double epsilon = x->v.dtype == MT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+  const int64_t both[] = {last - 1, last};
+  const mt_attr over = mt_attr_list(2, both);
+  mt_tensor *const size = mt_c1(c, MT_OP_abs, mt_c2(c, MT_OP_mul, x, inverse));
+  mt_tensor *const sum = mt_c1a(c, MT_OP_sum, size, 1, &over);
+  return mt_c2(c, MT_OP_gt, sum, mt_cnum(c, 1 / (256 * epsilon)));
+}
+
+/* Where y = det(x) is 0, at `zero`, or is so up to rounding. Of halves the inverse would
+** overflow. */
+static mt_tensor *nearly_zero(mt_calc *c, mt_tensor *x, mt_tensor *zero, int64_t count,
+                              mt_tensor **inverse /* [out] recorded, or NULL */) {
+  const bool half = x->v.dtype != MT_F64 && x->v.dtype != MT_F32;
+  mt_context *const ctx = c->ctx;
+  if (count == 0 && !half) *inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+  ctx->grad_enabled = false;
+  mt_tensor *inverted = *inverse;
+  if (!inverted) {
+    int64_t shape[MT_MAX_DIMS];
+    const int ndim = x->v.ndim;
+    for (int d = 0; d < ndim; d++) shape[d] = d < ndim - 2 ? x->v.shape[d] : 1;
+    x = half ? mt_ccast(c, x, MT_F32) : x;
+    mt_tensor *const at = mt_creshape(c, zero, ndim, shape);
+    mt_tensor *const regular = x ? mt_c3(c, MT_OP_where, at, identity(c, x), x) : NULL;
+    inverted = turned(c, mt_c1(c, MT_OP_inverse, regular));
+  }
+  mt_tensor *const rounded = inverted ? rounded_to_zero(c, x, inverted) : NULL;
+  mt_tensor *const some = mt_c2(c, MT_OP_logical_or, zero, rounded);
+  ctx->grad_enabled = true;
+  return some;
+}
+
+/* MT_EFAULT if some x are singular, not only of a determinant that is too small for its
+** dtype, so that there is an inverse of each. */
+static mt_status check_regular(mt_calc *c, mt_tensor *x) {
+  mt_tensor *in[] = {x}, *out[3];
+  mt_ca(c, MT_OP__determinant, 1, in, 0, 0, NULL, out);
+  if (c->status != MT_OK) return c->status;
+  mt_tensor *const singular = mt_c2(c, MT_OP_eq, out[1], mt_cint(c, 0));
+  const int64_t count = how_many(c, singular);
+  if (c->status != MT_OK || count == 0) return c->status;
+  return c->status = mt_fail(MT_EFAULT,
+                             "the gradient of det of shape %s, %lld of it 0, takes "
+                             "(n (n - 1))^2 elements for each, more than %lld in all",
+                             mt_view_text(&x->v), (long long)count,
+                             (long long)MOST_MINOR_ELEMENTS);
+}
+
+/* dx of y = det(x) with g, whose trailing dims are of size 1, by cofactors where y is 0,
+** or NULL if it is nowhere or, of matrices that have inverses, too often. */
+static mt_tensor *by_cofactors(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor *g,
+                               mt_tensor **inverse /* [out] x^-T if it was made */) {
+  mt_tensor *const zero = mt_c2(c, MT_OP_eq, y, mt_cint(c, 0));
+  const int64_t zeros = how_many(c, zero);
+  if (c->status == MT_OK && c->ctx->grad_enabled) {
+    mt_tensor *const some = nearly_zero(c, x, zero, zeros, inverse);
+    const int64_t count = how_many(c, some);
+    if (count > 0 && affordable(x, count))
+      return with_singular(c, x, y, g, some, count);
+  }
+  if (zeros == 0 || c->status != MT_OK) return NULL;
+  if (affordable(x, zeros)) return with_singular(c, x, y, g, zero, zeros);
+  check_regular(c, x);
+  return NULL;
+}
+
 /* With y = det(x): dy/dx = y x^-T, and of log |y| x^-T. The sign stays as it is. Looking
 ** for zeros waits for the device, which a capture cannot. */
 static mt_status determinant_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0], *const y = call->out[0];
-  mt_tensor *g = call->g[2];
+  mt_tensor *g = call->g[2], *inverse = NULL;
   if (!g && !call->g[0]) return c->status;
   int64_t shape[MT_MAX_DIMS];
   const int n = call->out_meta[0].ndim;
   for (int d = 0; d < n; d++) shape[d] = call->out_meta[0].shape[d];
   shape[n] = shape[n + 1] = 1;
   if (!g && !c->ctx->graph) {
-    mt_tensor *const none = mt_c2(c, MT_OP_eq, y, mt_cint(c, 0));
-    const int64_t count = mt_citem(c, mt_c1(c, MT_OP_count_nonzero, none), NULL);
-    const double rows = (double)x->v.shape[n];
-    const double made = (double)count * rows * rows * (rows - 1) * (rows - 1);
-    if (count > 0 && made <= (double)MOST_MINOR_ELEMENTS) {
-      mt_tensor *const by = mt_creshape(c, call->g[0], n + 2, shape);
-      call->dx[0] = with_singular(c, x, y, by, none, count);
-      return c->status;
-    }
+    mt_tensor *const by = mt_creshape(c, call->g[0], n + 2, shape);
+    call->dx[0] = by_cofactors(c, x, y, by, &inverse);
+    if (call->dx[0] || c->status != MT_OK) return c->status;
   }
   if (call->g[0]) {
     mt_tensor *const own = mt_c2(c, MT_OP_mul, call->g[0], y);
     g = g ? mt_c2(c, MT_OP_add, g, own) : own;
   }
-  mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+  if (!inverse) inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
   call->dx[0] = mt_c2(c, MT_OP_mul, inverse, mt_creshape(c, g, n + 2, shape));
   return c->status;
 }

@@ -96,12 +96,71 @@ local function on(device)
       end
     end)
 
+    it("has second gradients of determinants that are 0 up to rounding", function()
+      local function det(x) return x:det() end
+      local x = mt.tensor({ { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } },
+        { dtype = "float64" })
+      for dtype, most in pairs { float64 = 1e-14, float32 = 1e-5, float16 = 1e-2 } do
+        local a = x:to(dtype):to(device):requires_grad_()
+        local g = mt.grad(a:det(), a, { create_graph = true })[1]
+        local second = mt.grad(g[1][1], a)[1]:cpu():double()
+        local want = mt.tensor({ { 0, 0, 0 }, { 0, 9, -8 }, { 0, -6, 5 } },
+          { dtype = "float64" })
+        assert.is_true(farthest(second, want) <= most, dtype)
+      end
+      mt.manual_seed(11)
+      for n = 2, 5 do
+        for _, scale in ipairs { 1, 1e-9, 1e9 } do
+          -- of each three one is of rank n - 1, one of rank n, one of rank 0
+          local a = mt.randn({ 2, 3, n, n - 1 }, { dtype = "float64" })
+          local b = mt.randn({ 2, 3, n - 1, n }, { dtype = "float64" })
+          local product = a:matmul(b)
+          for i = 1, 2 do
+            product[i][2] = square { n, n }
+            product[i][3]:zero_()
+          end
+          local given = product:to(device):requires_grad_()
+          -- rows and columns of other sizes change nothing
+          local row = mt.ones({ n, 1 }, { dtype = "float64" })
+          row[1][1] = scale
+          row = row:to(device)
+          local function scaled(m) return det(m * row * row:t()) / scale ^ 2 end
+          assert.is_true(mt.gradcheck(scaled, { given }), n)
+          assert.is_true(mt.gradgradcheck(scaled, { given }), n)
+        end
+      end
+    end)
+
+    it("has second gradients of determinants that are small", function()
+      for _, n in ipairs { 1, 4, 20 } do
+        local one = mt.eye(n, { dtype = "float64", device = device })
+        local x = (one * 1e-5):requires_grad_()
+        local g = mt.grad(x:det(), x, { create_graph = true })[1]
+        local second = mt.grad(g:trace(), x)[1] -- (n - 1) 1e-5^(n - 2) on the diagonal
+        local want = one * ((n - 1) * (n == 1 and 0 or 1e-5 ^ (n - 2)))
+        assert.is_true(farthest(second, want) <= 1e-12 * want:abs():max():item(), n)
+      end
+    end)
+
+    it("lets NaN and infinity through second gradients", function()
+      for _, bad in ipairs { 0 / 0, math.huge } do
+        local x = mt.eye(3, { dtype = "float64" })
+        x[2][3] = bad
+        x = x:to(device):requires_grad_()
+        local g = mt.grad(x:det(), x, { create_graph = true })[1]
+        assert.is_true(mt.grad(g:sum(), x)[1]:isnan():any():item())
+      end
+    end)
+
     it("says so where a determinant of 0 is too large for that", function()
-      local x = mt.zeros({ 80, 80 }, { device = device, requires_grad = true })
-      expect.says("the matrix is singular", function()
-        x:det():backward()
-        if device == "cuda" then mt.cuda.synchronize() end
+      local x = mt.zeros({ 3, 80, 80 }, { device = device })
+      x[2] = 1e-5 * mt.eye(80):to(device) -- its determinant is too small for float32
+      x:requires_grad_()
+      expect.says("the gradient of det of shape [3, 80, 80], 2 of it 0", function()
+        x:det():sum():backward()
       end)
+      x[{ 2 }]:det():backward()
+      assert.equal(0, x.grad:abs():max():item())
     end)
 
     it("says which matrix is singular", function()
