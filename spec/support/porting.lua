@@ -47,10 +47,10 @@ porting.differences = {
       .. "compares with 255; not so in NumPy 2. A number that is stored as it is "
       .. "(`fill_`, `full`, `masked_fill`, `scatter`, `t[1] = 256`, the first and last "
       .. "of `arange`) has to fit, but for its fraction. Not so in `copy_`, which "
-      .. "converts as `to` does, in `where`, whose integers wrap beside integers, and in "
-      .. "`threshold`, which stores the nearest number. `clamp` keeps an integer dtype, "
-      .. "too: a bound counts as its nearest number without its fraction, where PyTorch "
-      .. "makes floats." },
+      .. "converts as `to` does, in `where`, whose integers wrap beside integers, and "
+      .. "in `threshold`, which stores the nearest number. `clamp` keeps an integer "
+      .. "dtype, too: a bound counts as its nearest number without its fraction, where "
+      .. "PyTorch makes floats." },
   { "`==` compares handles",
     "since Lua makes a boolean of it: `a:eq(b)` compares elements, `a:equal(b)` whole "
       .. "tensors." },
