@@ -52,6 +52,27 @@ static mt_tensor *neutral(mt_calc *c, mt_dtype d, int64_t how) {
   return mt_cint(c, how == AMAX ? lowest[d] : highest[d]);
 }
 
+/* In which sums and counts of numbers of x's dtype fit. */
+static mt_dtype dtype_of_sums(const mt_tensor *x) {
+  return MT_IS_INT(x->v.dtype) ? MT_I64 : mt_wide_dtype(x->v.dtype);
+}
+
+/* own: x itself counts. */
+static mt_tensor *means(mt_calc *c, mt_tensor *x, int64_t dim, mt_tensor *index,
+                        mt_tensor *src, bool own) {
+  const mt_dtype dtype = x->v.dtype, wide = dtype_of_sums(x);
+  const mt_device device = mt_device_of(x);
+  mt_tensor *const sum = mt_calong(c, MT_OP_scatter_add, mt_ccast(c, x, wide), dim,
+                                   index, mt_ccast(c, src, wide));
+  mt_tensor *const zero = mt_czeros(c, MT_I64, device, index->v.ndim, index->v.shape);
+  mt_tensor *const one = mt_cones(c, MT_I64, device, index->v.ndim, index->v.shape);
+  mt_tensor *count = mt_cones(c, MT_I64, device, x->v.ndim, x->v.shape);
+  if (!own) count = mt_calong(c, MT_OP__scatter, count, dim, index, zero);
+  count = mt_calong(c, MT_OP_scatter_add, count, dim, index, one);
+  const mt_op divide = MT_IS_FLOAT(dtype) ? MT_OP_div : MT_OP_floordiv;
+  return mt_cas(c, mt_c2(c, divide, sum, mt_cas(c, count, wide)), dtype);
+}
+
 mt_status mt_build_scatter_reduce(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *x = call->in[0], *const index = call->in[1];
@@ -71,18 +92,11 @@ mt_status mt_build_scatter_reduce(mt_build_call *call) {
     call->out[0] = mt_ca(c, MT_OP__scatter_fold, 3, in, 0, 2, attr, NULL);
     return MT_OK;
   }
-  mt_tensor *y = mt_calong(c, MT_OP_scatter_add, x, dim, index, src);
-  if (how == MEAN) {
-    const mt_device device = mt_device_of(x);
-    mt_tensor *const zero = mt_czeros(c, MT_I64, device, index->v.ndim, index->v.shape);
-    mt_tensor *count = mt_cones(c, MT_I64, device, x->v.ndim, x->v.shape);
-    if (!own) count = mt_calong(c, MT_OP__scatter, count, dim, index, zero);
-    mt_tensor *const one = mt_cones(c, MT_I64, device, index->v.ndim, index->v.shape);
-    count = mt_calong(c, MT_OP_scatter_add, count, dim, index, one);
-    const mt_op divide = MT_IS_FLOAT(dtype) ? MT_OP_div : MT_OP_floordiv;
-    y = mt_cas(c, mt_c2(c, divide, y, mt_cas(c, count, dtype)), dtype);
+  if (how == SUM) {
+    call->out[0] = mt_calong(c, MT_OP_scatter_add, x, dim, index, src);
+    return MT_OK;
   }
-  call->out[0] = y;
+  call->out[0] = means(c, x, dim, index, src, own);
   return MT_OK;
 }
 

@@ -53,8 +53,10 @@ mt_status mt_build_nanmean(mt_build_call *call) {
     return MT_OK;
   }
   mt_tensor *const count = mt_c1a(c, MT_OP_sum, mt_ceq_self(c, x), 2, call->attr);
-  call->out[0] =
-      mt_cas(c, mt_c2(c, MT_OP_div, sum_of_numbers(call, x), count), x->v.dtype);
+  mt_tensor *const wide = mt_cwide(c, x);
+  if (wide)
+    call->out[0] =
+        mt_cas(c, mt_c2(c, MT_OP_div, sum_of_numbers(call, wide), count), x->v.dtype);
   return MT_OK;
 }
 
@@ -218,11 +220,11 @@ static mt_tensor *covariances(mt_calc *c, mt_tensor *x, int64_t correction,
   return mt_c2(c, MT_OP_div, mt_c2(c, MT_OP_matmul, off, turned), norm);
 }
 
-/* The covariances of the call's x, of one variable as (1, 1). */
+/* The covariances of the call's x, of one variable as (1, 1), no 16-bit floats. */
 static mt_status matrix(mt_build_call *call, int64_t correction, mt_tensor *fweights,
                         mt_tensor *aweights, mt_tensor **y) {
   mt_calc *const c = call->calc;
-  mt_tensor *const x = mt_cfloat(c, call->in[0]);
+  mt_tensor *const x = mt_cwide(c, mt_cfloat(c, call->in[0]));
   *y = NULL;
   if (!x) return MT_OK;
   if (x->v.ndim > 2)
@@ -241,11 +243,19 @@ static mt_status matrix(mt_build_call *call, int64_t correction, mt_tensor *fwei
   return MT_OK;
 }
 
-mt_status mt_build_cov(mt_build_call *call) {
+/* The result: y in x's float dtype, a number if x is one variable. */
+static void set_matrix(mt_build_call *call, mt_tensor *y) {
+  mt_calc *const c = call->calc;
+  const mt_tensor *const x = call->in[0];
   const int64_t none = 0; /* no sizes */
+  y = mt_ccast(c, y, MT_IS_FLOAT(x->v.dtype) ? x->v.dtype : c->ctx->default_dtype);
+  call->out[0] = x->v.ndim == 2 ? y : mt_creshape(c, y, 0, &none);
+}
+
+mt_status mt_build_cov(mt_build_call *call) {
   mt_tensor *y;
   MT_TRY(matrix(call, call->attr[0].i[0], call->in[1], call->in[2], &y));
-  call->out[0] = call->in[0]->v.ndim == 2 ? y : mt_creshape(call->calc, y, 0, &none);
+  set_matrix(call, y);
   return MT_OK;
 }
 
@@ -254,12 +264,11 @@ mt_status mt_build_corrcoef(mt_build_call *call) {
   mt_tensor *y;
   MT_TRY(matrix(call, 1, NULL, NULL, &y));
   if (!y) return MT_OK;
-  const int64_t n = y->v.shape[0], row[] = {1, n}, column[] = {n, 1}, none = 0;
+  const int64_t n = y->v.shape[0], row[] = {1, n}, column[] = {n, 1};
   mt_tensor *const spread = mt_c1(c, MT_OP_sqrt, mt_c1(c, MT_OP_diagonal, y));
   y = mt_c2(c, MT_OP_div, y, mt_creshape(c, spread, 2, column));
   y = mt_c2(c, MT_OP_div, y, mt_creshape(c, spread, 2, row));
   const mt_attr limits[] = {mt_attr_f(-1), mt_attr_f(1)};
-  y = mt_c1a(c, MT_OP_clamp, y, 2, limits);
-  call->out[0] = call->in[0]->v.ndim == 2 ? y : mt_creshape(c, y, 0, &none);
+  set_matrix(call, mt_c1a(c, MT_OP_clamp, y, 2, limits));
   return MT_OK;
 }

@@ -66,6 +66,14 @@ mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x) {
   return !x || MT_IS_FLOAT(x->v.dtype) ? x : mt_cas(c, x, c->ctx->default_dtype);
 }
 
+mt_dtype mt_wide_dtype(mt_dtype dtype) {
+  return dtype == MT_F16 || dtype == MT_BF16 ? MT_F32 : dtype;
+}
+
+mt_tensor *mt_cwide(mt_calc *c, mt_tensor *x) {
+  return x ? mt_ccast(c, x, mt_wide_dtype(x->v.dtype)) : NULL;
+}
+
 mt_tensor *mt_cint(mt_calc *c, int64_t x) {
   mt_tensor *t = NULL;
   if (c->status == MT_OK) c->status = mt_scalar_i64(c->ctx, x, &t);

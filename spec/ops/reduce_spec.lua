@@ -343,3 +343,72 @@ describe("short lines", function()
     for i, y in ipairs(results[1]) do assert.is_true(y:equal(results[2][i])) end
   end)
 end)
+
+-- float16 ends at 65504, and has no odd numbers from 2048.
+describe("more numbers than their dtype counts to", function()
+  local devices = require "spec.support.devices"
+  local M = 70000
+
+  local function near(want, got, dtype)
+    assert.equal(dtype, got:dtype())
+    local part = dtype == "float16" and 2 ^ -10 or 2 ^ -7
+    for i, v in ipairs(tensors.flat(want)) do
+      local g = tensors.flat(got)[i]
+      assert.is_true(math.abs(g - v) <= part * math.abs(v) + 1e-7, g .. " ~= " .. v)
+    end
+  end
+
+  devices.each(_ENV, function(device)
+    for _, dtype in ipairs { "float16", "bfloat16" } do
+      local function drawn(...)
+        mt.manual_seed(51)
+        return mt.rand({ ... }, { dtype = "float64" }):to(dtype):to(device)
+      end
+
+      it(("nanmean of %s on %s"):format(dtype, device), function()
+        local x = drawn(2, M)
+        x[{ 1, { 1, 100 } }] = 0 / 0
+        near(x:double():nanmean(2), x:nanmean(2), dtype)
+        near(x:double():nanmean(), x:nanmean(), dtype)
+        near(mt.ones({}), mt.ones({ M }, { dtype = dtype, device = device }):nanmean(),
+          dtype)
+        local leaf = x:detach():requires_grad_()
+        local g = mt.grad(leaf:nanmean() * 1000, leaf)[1]
+        near(mt.tensor { 0, 1000 / (2 * M - 100) }, g[{ 1, { 100, 101 } }], dtype)
+      end)
+
+      it(("cov and corrcoef of %s on %s"):format(dtype, device), function()
+        local x = drawn(2, M)
+        x[2] = x[2] * 0.5 + x[1] * 0.25
+        near(x:double():cov(), x:cov(), dtype)
+        near(x[1]:double():cov(), x[1]:cov(), dtype)
+        near(x:double():corrcoef(), x:corrcoef(), dtype)
+        local w = mt.full({ M }, 3, { dtype = "int64", device = device })
+        near(x:double():cov(1, w), x:cov(1, w), dtype)
+      end)
+
+      it(("means at indices of %s on %s"):format(dtype, device), function()
+        local x, src = drawn(3):mul_(100), drawn(M)
+        local index = mt.ones({ M }, { dtype = "int64", device = device })
+        index[{ { 1, 3 } }] = 2
+        for _, own in ipairs { true, false } do
+          near(x:double():scatter_reduce(1, index, src:double(), "mean", own),
+            x:scatter_reduce(1, index, src, "mean", own), dtype)
+          near(x:double():index_reduce(1, index, src:double(), "mean", own),
+            x:index_reduce(1, index, src, "mean", own), dtype)
+        end
+      end)
+    end
+
+    it("scatter_reduce of small integers on " .. device, function()
+      for _, dtype in ipairs { "int8", "uint8", "int16" } do
+        local opts = { dtype = dtype, device = device }
+        local index = mt.ones({ 512 }, { dtype = "int64", device = device })
+        local y = mt.zeros({ 2 }, opts):scatter_reduce(1, index,
+          mt.full({ 512 }, 100, opts), "mean", false)
+        assert.same({ 100, 0 }, y:totable())
+        assert.equal(dtype, y:dtype())
+      end
+    end)
+  end)
+end)
