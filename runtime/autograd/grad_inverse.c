@@ -37,7 +37,7 @@ const mt_grad_rule mt_grad_solve = {1u << 0, 1u << 0, solve_run};
 /* Where a determinant is 0 there is no inverse, but its gradient is still the matrix of
 ** cofactors, whose determinants are taken one by one: n^2 of n - 1 rows. That is a
 ** polynomial, so gradients of any order come with it, at any rank. More elements than
-** this are not made of it. */
+** this are not made of it: of larger matrices there is the first gradient. */
 #define MOST_MINOR_ELEMENTS (INT64_C(1) << 24)
 
 /* (n, n - 1): row i holds 1 .. n but i. */
@@ -167,17 +167,62 @@ static mt_status check_regular(mt_calc *c, mt_tensor *x) {
   mt_tensor *const singular = mt_c2(c, MT_OP_eq, out[1], mt_cint(c, 0));
   const int64_t count = how_many(c, singular);
   if (c->status != MT_OK || count == 0) return c->status;
-  return c->status = mt_fail(MT_EFAULT,
-                             "the gradient of det of shape %s, %lld of it 0, takes "
-                             "(n (n - 1))^2 elements for each, more than %lld in all",
-                             mt_view_text(&x->v), (long long)count,
-                             (long long)MOST_MINOR_ELEMENTS);
+  return c->status = mt_fail(
+             MT_EFAULT,
+             "the gradient of det of shape %s, %lld of it 0, with create_graph takes "
+             "(n (n - 1))^2 elements for each, more than %lld in all",
+             mt_view_text(&x->v), (long long)count, (long long)MOST_MINOR_ELEMENTS);
 }
 
-/* dx of y = det(x) with g, whose trailing dims are of size 1, by cofactors where y is 0,
+/* (n, n) numbers of -1 .. 1 without order, the same ones each time: of i = 1, 2, ...
+** (48271 i)^4 modulo 2^31 - 1. */
+static mt_tensor *jumble(mt_calc *c, mt_device device, mt_dtype dtype, int64_t n) {
+  mt_tensor *const prime = mt_cint(c, INT32_MAX);
+  mt_tensor *t = mt_ccount(c, device, 2, (int64_t[]){n, n}, 1);
+  t = mt_c2(c, MT_OP_remainder, mt_c2(c, MT_OP_mul, t, mt_cint(c, 48271)), prime);
+  for (int i = 0; i < 2; i++)
+    t = mt_c2(c, MT_OP_remainder, mt_c2(c, MT_OP_mul, t, t), prime);
+  t = t ? mt_c2(c, MT_OP_mul, mt_ccast(c, t, dtype), mt_cnum(c, 2.0 / INT32_MAX))
+        : NULL;
+  return mt_c2(c, MT_OP_sub, t, mt_cint(c, 1));
+}
+
+/* dx of det(x) with g, whose trailing dims are of size 1, when no gradient of it is asked
+** for: where the determinant is 0, that of regular matrices so near that the elements
+** differ by a few eps of the largest one of their row, as they may from rounding. That
+** takes n^3 where all cofactors take n^5. */
+static mt_tensor *by_neighbours(mt_calc *c, mt_tensor *x, mt_tensor *g,
+                                mt_tensor *zero) {
+  const int ndim = x->v.ndim;
+  const mt_dtype given = x->v.dtype, dtype = given == MT_F64 ? MT_F64 : MT_F32;
+  const double epsilon = dtype == MT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
+  const double least = dtype == MT_F64 ? DBL_MIN : (double)FLT_MIN;
+  x = mt_ccast(c, x, dtype);
+  g = mt_ccast(c, g, dtype);
+  if (!x || !g) return NULL;
+  mt_tensor *const row =
+      mt_creduce(c, MT_OP_amax, mt_c1(c, MT_OP_abs, x), ndim - 1, true);
+  mt_tensor *const all = mt_creduce(c, MT_OP_amax, row, ndim - 2, true);
+  /* a row of zeros takes the size of the matrix; eps of any size must stay above 0 */
+  mt_tensor *scale =
+      mt_c3(c, MT_OP_where, mt_c2(c, MT_OP_eq, row, mt_cint(c, 0)), all, row);
+  scale = mt_c2(c, MT_OP_maximum, scale, mt_cnum(c, least / epsilon / epsilon));
+  scale = mt_c2(c, MT_OP_mul, scale, mt_cnum(c, 4 * epsilon));
+  mt_tensor *const by = mt_c2(c, MT_OP_mul, scale,
+                              jumble(c, mt_device_of(x), dtype, x->v.shape[ndim - 1]));
+  mt_tensor *const at = mt_creshape(c, zero, ndim, g->v.shape);
+  x = mt_c3(c, MT_OP_where, at, mt_c2(c, MT_OP_add, x, by), x);
+  mt_tensor *const y =
+      mt_creshape(c, mt_c1(c, MT_OP__determinant, x), ndim, g->v.shape);
+  mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+  mt_tensor *const dx = mt_c2(c, MT_OP_mul, mt_c2(c, MT_OP_mul, g, y), inverse);
+  return dx ? mt_ccast(c, dx, given) : NULL;
+}
+
+/* dx of y = det(x) with g, whose trailing dims are of size 1, some other way where y is 0,
 ** or NULL if it is nowhere or, of matrices that have inverses, too often. */
-static mt_tensor *by_cofactors(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor *g,
-                               mt_tensor **inverse /* [out] x^-T if it was made */) {
+static mt_tensor *not_by_inverse(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor *g,
+                                 mt_tensor **inverse /* [out] x^-T if it was made */) {
   mt_tensor *const zero = mt_c2(c, MT_OP_eq, y, mt_cint(c, 0));
   const int64_t zeros = how_many(c, zero);
   if (c->status == MT_OK && c->ctx->grad_enabled) {
@@ -188,6 +233,7 @@ static mt_tensor *by_cofactors(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tensor
   }
   if (zeros == 0 || c->status != MT_OK) return NULL;
   if (affordable(x, zeros)) return with_singular(c, x, y, g, zero, zeros);
+  if (!c->ctx->grad_enabled) return by_neighbours(c, x, g, zero);
   check_regular(c, x);
   return NULL;
 }
@@ -205,7 +251,7 @@ static mt_status determinant_run(mt_grad_call *call) {
   shape[n] = shape[n + 1] = 1;
   if (!g && !c->ctx->graph) {
     mt_tensor *const by = mt_creshape(c, call->g[0], n + 2, shape);
-    call->dx[0] = by_cofactors(c, x, y, by, &inverse);
+    call->dx[0] = not_by_inverse(c, x, y, by, &inverse);
     if (call->dx[0] || c->status != MT_OK) return c->status;
   }
   if (call->g[0]) {

@@ -157,10 +157,50 @@ local function on(device)
       x[2] = 1e-5 * mt.eye(80):to(device) -- its determinant is too small for float32
       x:requires_grad_()
       expect.says("the gradient of det of shape [3, 80, 80], 2 of it 0", function()
-        x:det():sum():backward()
+        mt.grad(x:det():sum(), x, { create_graph = true })
       end)
-      x[{ 2 }]:det():backward()
+      x[{ 2 }]:det():backward { create_graph = true }
       assert.equal(0, x.grad:abs():max():item())
+    end)
+
+    it("has first gradients of determinants that are 0 at any size", function()
+      for dtype, most in pairs { float64 = 1e-11, float32 = 1e-3, float16 = 1e-2 } do
+        for _, n in ipairs { 65, 130, 256 } do
+          local one = mt.eye(n, { dtype = "float64" })
+          local ones = mt.ones({ n, n }, { dtype = "float64" })
+          local less = one:clone() -- one cofactor is 1, all others are 0
+          less[n // 2]:zero_()
+          local all = mt.stack { less, ones, ones * 0, one }
+          all = all:to(dtype):to(device):requires_grad_()
+          assert.equal(1, all:det():sum():item())
+          all:det():sum():backward()
+          local want = mt.zeros({ 4, n, n }, { dtype = "float64" })
+          want[{ 1, n // 2, n // 2 }] = 1
+          want[4] = one
+          assert.is_true(farthest(all.grad:cpu():double(), want) < most, dtype)
+        end
+      end
+    end)
+
+    it("has first gradients that tell the determinant with another row", function()
+      for _, n in ipairs { 65, 130 } do
+        local x = square { n, n }
+        local _, size = x:slogdet()
+        x = x / (size / n):exp() -- a determinant of 1 or -1, but for the next line
+        x[3] = x[n - 2]
+        local given = x:clone():to(device):requires_grad_()
+        local y = given:det()
+        assert.equal(0, y:item())
+        y:backward()
+        local g, row = given.grad:cpu(), mt.randn({ n }, { dtype = "float64" })
+        local largest = g:abs():max():item()
+        assert.is_true(farthest(g[3], -g[n - 2]) < 1e-10 * largest, n)
+        g[n - 2]:zero_()
+        x[3] = row
+        assert.is_true(math.abs(x:det():item() - g[3]:dot(row):item()) < 1e-9 * largest)
+        g[3]:zero_()
+        assert.is_true(g:abs():max():item() < 1e-10 * largest, n)
+      end
     end)
 
     it("says which matrix is singular", function()
