@@ -21,7 +21,7 @@ static mt_tensor *norm_extreme(mt_grad_call *call, const mt_reduced *r, mt_tenso
   mt_calc *const c = call->calc;
   mt_tensor *const x = call->in[0];
   mt_tensor *const ties = mt_c2(c, MT_OP_eq, mt_c1(c, MT_OP_abs, x), y);
-  mt_tensor *const share = mt_c2(c, MT_OP_div, g, mt_reduced_sum(c, r, ties));
+  mt_tensor *const share = mt_cshare(c, g, mt_reduced_sum(c, r, ties));
   mt_tensor *const dx = mt_c2(c, MT_OP_mul, share, mt_c1(c, MT_OP_sign, x));
   return mt_c3(c, MT_OP_where, ties, dx, mt_cnum(c, 0));
 }

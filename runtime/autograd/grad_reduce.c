@@ -61,13 +61,13 @@ static mt_status nansum_run(mt_grad_call *call) {
 const mt_grad_rule mt_grad_nansum = {1u << 0, 0, nansum_run};
 
 static mt_status mean_run(mt_grad_call *call) {
+  mt_calc *const c = call->calc;
   const mt_meta *const x = &call->in_meta[0];
   const mt_reduced r = mt_reduced_of(x, &call->attr[0]);
-  mt_tensor *g = mt_reduced_keep(call->calc, &r, call->g[0]);
-  if (r.count > 0)
-    g = mt_c2(call->calc, MT_OP_div, g, mt_cnum(call->calc, (double)r.count));
-  call->dx[0] = mt_cexpand(call->calc, g, x->ndim, x->shape);
-  return call->calc->status;
+  mt_tensor *g = mt_reduced_keep(c, &r, call->g[0]);
+  if (r.count > 0) g = mt_cshare(c, g, mt_cnum(c, (double)r.count));
+  call->dx[0] = mt_cexpand(c, g, x->ndim, x->shape);
+  return c->status;
 }
 
 const mt_grad_rule mt_grad_mean = {0, 0, mean_run};
@@ -80,7 +80,7 @@ static mt_status amax_run(mt_grad_call *call) {
   mt_tensor *const y = mt_reduced_keep(c, &r, call->out[0]);
   mt_tensor *const ties = mt_c2(c, MT_OP_eq, call->in[0], y);
   mt_tensor *const g = mt_reduced_keep(c, &r, call->g[0]);
-  mt_tensor *const share = mt_c2(c, MT_OP_div, g, mt_reduced_sum(c, &r, ties));
+  mt_tensor *const share = mt_cshare(c, g, mt_reduced_sum(c, &r, ties));
   call->dx[0] = mt_c3(c, MT_OP_where, ties, share, mt_cnum(c, 0));
   return c->status;
 }
@@ -110,10 +110,13 @@ static mt_tensor *var_gradient(mt_grad_call *call, mt_tensor *g) {
   mt_calc *const c = call->calc;
   const mt_reduced r = mt_reduced_of(&call->in_meta[0], &call->attr[0]);
   const double free = fmax(0, (double)(r.count - call->attr[1].i[0]));
-  mt_tensor *const sum = mt_reduced_sum(c, &r, call->in[0]);
+  mt_tensor *const x = mt_cwide(c, call->in[0]);
+  mt_tensor *const sum = mt_reduced_sum(c, &r, x);
   mt_tensor *const mean = mt_c2(c, MT_OP_div, sum, mt_cnum(c, (double)r.count));
-  mt_tensor *const off = mt_c2(c, MT_OP_sub, call->in[0], mean);
-  return mt_c2(c, MT_OP_mul, times(c, mt_reduced_keep(c, &r, g), 2 / free), off);
+  mt_tensor *const off = mt_c2(c, MT_OP_sub, x, mean);
+  g = mt_reduced_keep(c, &r, mt_cwide(c, g));
+  mt_tensor *const dx = mt_c2(c, MT_OP_mul, times(c, g, 2 / free), off);
+  return mt_ccast(c, dx, call->in_meta[0].dtype);
 }
 
 static mt_status var_run(mt_grad_call *call) {

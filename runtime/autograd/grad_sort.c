@@ -86,11 +86,11 @@ static mt_status extreme_run(mt_grad_call *call) {
   mt_tensor *const y = call->out[0], *const src = covered(call, call->in[2]);
   mt_tensor *const own = mt_c2(c, MT_OP_eq, call->in[0], y);
   mt_tensor *const theirs = mt_c2(c, MT_OP_eq, src, gather(call, y));
-  const mt_dtype dtype = call->in_meta[0].dtype;
+  const mt_dtype dtype = mt_wide_dtype(call->in_meta[0].dtype);
   mt_tensor *const ties =
       added(call, mt_ccast(c, own, dtype), mt_ccast(c, theirs, dtype));
   mt_tensor *const safe = mt_c2(c, MT_OP_maximum, ties, mt_cnum(c, 1));
-  mt_tensor *const share = mt_c2(c, MT_OP_div, call->g[0], safe);
+  mt_tensor *const share = mt_cshare(c, call->g[0], safe);
   if (call->needs[0]) call->dx[0] = mt_c3(c, MT_OP_where, own, share, mt_cnum(c, 0));
   if (call->needs[2])
     call->dx[2] = filled_up(

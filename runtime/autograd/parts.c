@@ -74,6 +74,11 @@ mt_tensor *mt_cwide(mt_calc *c, mt_tensor *x) {
   return x ? mt_ccast(c, x, mt_wide_dtype(x->v.dtype)) : NULL;
 }
 
+mt_tensor *mt_cshare(mt_calc *c, mt_tensor *x, mt_tensor *count) {
+  mt_tensor *const share = mt_c2(c, MT_OP_div, mt_cwide(c, x), count);
+  return share ? mt_ccast(c, share, x->v.dtype) : NULL;
+}
+
 mt_tensor *mt_cint(mt_calc *c, int64_t x) {
   mt_tensor *t = NULL;
   if (c->status == MT_OK) c->status = mt_scalar_i64(c->ctx, x, &t);

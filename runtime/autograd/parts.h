@@ -28,6 +28,8 @@ mt_tensor *mt_cfloat(mt_calc *c, mt_tensor *x);
 /* The float in which to sum and count such numbers: float32 for 16 bits; and x in it. */
 mt_dtype mt_wide_dtype(mt_dtype dtype);
 mt_tensor *mt_cwide(mt_calc *c, mt_tensor *x);
+/* x / count in x's dtype, which need not hold the count. */
+mt_tensor *mt_cshare(mt_calc *c, mt_tensor *x, mt_tensor *count);
 /* Numbers that promote nothing: an integer, or whole or not as the attribute is. */
 mt_tensor *mt_cint(mt_calc *c, int64_t x);
 mt_tensor *mt_cnumber(mt_calc *c, const mt_attr *attr);

@@ -377,6 +377,34 @@ describe("more numbers than their dtype counts to", function()
         near(mt.tensor { 0, 1000 / (2 * M - 100) }, g[{ 1, { 100, 101 } }], dtype)
       end)
 
+      it(("gradients of %s on %s"):format(dtype, device), function()
+        local x = drawn(M)
+        local index = mt.ones({ M }, { dtype = "int64", device = device })
+        local function gradient(fn, t)
+          local leaf = t:detach():requires_grad_()
+          return mt.grad(fn(leaf) * 1000, leaf)[1]
+        end
+        for name, fn in pairs {
+          mean = function(t) return t:mean() end,
+          var = function(t) return t:var() end,
+          std = function(t) return t:std() end,
+          ["the largest, all alike"] = function(t) return (t - t:detach()):amax() end,
+          ["the norm, all alike"] = function(t)
+            return (t - t:detach() + 1):norm(math.huge)
+          end,
+          ["the largest of a place"] = function(t)
+            local zero = t - t:detach()
+            return zero:narrow(1, 1, 1):scatter_reduce(1, index, zero, "amax")
+          end,
+          mse = function(t) return mt.mse_loss(t, t:detach() * 0) end,
+        } do
+          local want, got = gradient(fn, x:double()), gradient(fn, x):double()
+          local part = dtype == "float16" and 2 ^ -9 or 2 ^ -6
+          local off = (want - got):abs():max():item()
+          assert.is_true(off <= part * want:abs():max():item(), name .. ": " .. off)
+        end
+      end)
+
       it(("cov and corrcoef of %s on %s"):format(dtype, device), function()
         local x = drawn(2, M)
         x[2] = x[2] * 0.5 + x[1] * 0.25
