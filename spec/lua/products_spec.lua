@@ -167,6 +167,24 @@ local function on(device)
         assert.same({ 0, 4 }, mt.einsum("ii->i", a:narrow(2, 1, 2)):double():totable())
       end
     end)
+
+    -- PyTorch's dtypes: what one tensor is summed over alone is summed as sum() does
+    it("sums small integers of one tensor in int64, products in their dtype", function()
+      for _, dtype in ipairs { "int8", "uint8", "int16", "int32" } do
+        local x = mt.full({ 3, 3 }, 100, { dtype = "int64", device = device }):to(dtype)
+        for _, equation in ipairs { "ij->j", "ij->", "ij,k->k", "ij,k->jk" } do
+          local operands = equation:find "," and { x, x[1] } or { x }
+          assert.equal("int64", mt.einsum(equation, operands):dtype(), equation)
+        end
+        for _, equation in ipairs { "ij,ij->", "ij,jk->ik", "ij,kl->ijkl" } do
+          assert.equal(dtype, mt.einsum(equation, x, x):dtype(), equation)
+        end
+        for _, equation in ipairs { "ii->i", "ij->ji" } do
+          assert.equal(dtype, mt.einsum(equation, x):dtype(), equation)
+        end
+        assert.same({ 300, 300, 300 }, mt.einsum("ij->j", x):totable())
+      end
+    end)
   end)
 
   describe("tensordot on " .. device, function()
