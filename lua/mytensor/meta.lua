@@ -5861,7 +5861,7 @@ function Tensor:dsplit(pieces) end
 --- has a letter; letters that the result lacks are summed over, a letter twice in one
 --- tensor means its diagonal, "..." any dims, which are broadcast. Without "->" the
 --- result has the letters that stand once, by the alphabet. The order of the products
---- is the cheapest. Letters that one tensor alone has are summed as sum() does, integers
+--- is the cheapest. Letters that one tensor alone has are summed as by sum(), integers
 --- in int64; products of small integers keep their dtype.
 ---@param equation string
 ---@param ... mytensor.Tensor the operands, or one list of them
