@@ -109,12 +109,17 @@ mt_status mt_build_clamp_max(mt_build_call *call) { return limit(call, MT_OP_gt,
 
 /* ---- normal distributions and entropies ---- */
 
-/* erfc keeps the digits of what is far below 0. */
-mt_status mt_build_ndtr(mt_build_call *c) {
-  mt_tensor *const t =
-      mt_c2(c->calc, MT_OP_mul, c->in[0], mt_cnum(c->calc, -0.70710678118654752));
-  c->out[0] =
-      mt_c2(c->calc, MT_OP_mul, mt_c1(c->calc, MT_OP_erfc, t), mt_cnum(c->calc, 0.5));
+/* erfc keeps the digits of what is far below 0, but multiplies its argument's error by
+** the square of it: the argument has to have more digits than the result. */
+mt_status mt_build_ndtr(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = mt_cfloat(c, call->in[0]);
+  if (!x) return MT_OK;
+  const bool half = (MT_HALF_MASK >> x->v.dtype) & 1u;
+  mt_tensor *const wide = mt_ccast(c, x, half ? MT_F32 : MT_F64);
+  mt_tensor *const t = mt_c2(c, MT_OP_mul, wide, mt_cnum(c, -0.70710678118654752));
+  mt_tensor *const y = mt_c2(c, MT_OP_mul, mt_c1(c, MT_OP_erfc, t), mt_cnum(c, 0.5));
+  call->out[0] = mt_ccast(c, y, x->v.dtype);
   return MT_OK;
 }
 

@@ -44,6 +44,7 @@ local UNARY = {
   sinh = 4, cosh = 4, tanh = 4, asinh = 4, acosh = 4, atanh = 4, erf = 4, erfc = 4,
   sinc = 4, logit = 4, deg2rad = 1, rad2deg = 1,
   lgamma = 4, digamma = 4, polygamma = 4, i0 = 4, i0e = 4, i1 = 4, i1e = 4, erfinv = 4,
+  ndtr = 1,
 }
 
 -- Pairs of numbers for functions of two.
