@@ -1,6 +1,7 @@
 /* runtime/autograd/build_distance.c -- composite ops made of norms of differences: dist,
 ** cdist, pairwise_distance; renorm. */
 #include <math.h>
+#include "runtime/autograd/graph.h"
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
@@ -38,6 +39,61 @@ static mt_tensor *unsqueezed(mt_calc *c, mt_tensor *x, int64_t dim) {
   return mt_c1a(c, MT_OP_unsqueeze, x, 1, &attr);
 }
 
+/* p-norms of the differences of all rows of a and b. */
+static mt_tensor *distances(mt_calc *c, mt_tensor *a, mt_tensor *b, mt_attr p) {
+  mt_tensor *const d =
+      difference(c, unsqueezed(c, a, a->v.ndim - 1), unsqueezed(c, b, b->v.ndim - 2));
+  if (!d) return NULL;
+  return norm(c, d, p, mt_attr_list(1, (int64_t[]){d->v.ndim - 1}), false);
+}
+
+/* Elements of one row's differences, all batches together. */
+static double row_differences(const mt_view *a, const mt_view *b) {
+  double n = (double)b->shape[b->ndim - 2] * (double)b->shape[b->ndim - 1];
+  for (int d = 3; d <= a->ndim || d <= b->ndim; d++) {
+    const int64_t of_a = d <= a->ndim ? a->shape[a->ndim - d] : 1;
+    const int64_t of_b = d <= b->ndim ? b->shape[b->ndim - d] : 1;
+    n *= (double)(of_a == 1 ? of_b : of_a);
+  }
+  return n;
+}
+
+/* Of n rows of a from start, into *all, which the first call makes. What it takes besides
+** is given back. */
+static mt_status some_distances(mt_build_call *call, int64_t start, int64_t n,
+                                mt_tensor **all /* [in, out] */) {
+  mt_tensor *const a = call->in[0];
+  mt_calc c;
+  mt_calc_begin(&c, call->calc->ctx);
+  mt_tensor *const rows = mt_cpart(&c, a, a->v.ndim - 2, start, n);
+  mt_tensor *const y = rows ? distances(&c, rows, call->in[1], call->attr[0]) : NULL;
+  if (y && !*all) {
+    int64_t shape[MT_MAX_DIMS];
+    for (int d = 0; d < y->v.ndim; d++) shape[d] = y->v.shape[d];
+    shape[y->v.ndim - 2] = a->v.shape[a->v.ndim - 2];
+    c.status = mt_empty(c.ctx, y->v.dtype, mt_device_of(y), y->v.ndim, shape, all);
+  }
+  if (y && *all) {
+    mt_tensor *const place = mt_cpart(&c, *all, y->v.ndim - 2, start, n);
+    mt_cinplace(&c, MT_OP__copy, 2, (mt_tensor *[]){place, y}, NULL);
+  }
+  return mt_calc_end(&c, 0, NULL);
+}
+
+static mt_status distances_in_blocks(mt_build_call *call, int64_t block) {
+  const int64_t rows = call->in[0]->v.shape[call->in[0]->v.ndim - 2];
+  mt_tensor *all = NULL;
+  mt_status status = MT_OK;
+  for (int64_t i = 0; i < rows && status == MT_OK; i += block)
+    status = some_distances(call, i, rows - i < block ? rows - i : block, &all);
+  mt_cown(call->calc, all);
+  if (status == MT_OK) call->out[0] = all;
+  return status;
+}
+
+/* Elements of the differences that are held at once, unless a gradient needs all. */
+#define BLOCK 0x1p22
+
 mt_status mt_build_cdist(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const a = call->in[0], *const b = call->in[1];
@@ -54,11 +110,11 @@ mt_status mt_build_cdist(mt_build_call *call) {
   if (!(p >= 0))
     return mt_fail_arg(MT_EARG, 3, "p is %g, want 0 or more",
                        isnan(p) ? (double)NAN : p);
-  mt_tensor *const d =
-      difference(c, unsqueezed(c, a, a->v.ndim - 1), unsqueezed(c, b, b->v.ndim - 2));
-  if (!d) return MT_OK;
-  const mt_attr last = mt_attr_list(1, (int64_t[]){d->v.ndim - 1});
-  call->out[0] = norm(c, d, call->attr[0], last, false);
+  const bool recorded = c->ctx->grad_enabled && mt_any_requires_grad(2, call->in);
+  const double row = row_differences(&a->v, &b->v);
+  if (!recorded && row * (double)a->v.shape[a->v.ndim - 2] > BLOCK)
+    return distances_in_blocks(call, row < BLOCK ? (int64_t)(BLOCK / row) : 1);
+  call->out[0] = distances(c, a, b, call->attr[0]);
   return MT_OK;
 }
 
