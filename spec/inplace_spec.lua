@@ -344,7 +344,17 @@ describe("a composite in place", function()
     w:mul_(2)
     local sum = y:sum()
     local err = message(sum.backward, sum)
-    assert.truthy(err:find("was changed in place", 1, true), err)
+    assert.truthy(err:find("addmv: a tensor that its gradient needs was changed in "
+      .. "place", 1, true), err)
+    y = x * 1
+    local z = y:clamp_max(1.5):sum()
+    y:mul_(2)
+    err = message(z.backward, z)
+    assert.truthy(err:find("clamp_max: a tensor", 1, true), err)
+    z = (y * y):sum()
+    y:mul_(2)
+    err = message(z.backward, z)
+    assert.truthy(err:find("mul: a tensor", 1, true), err)
   end)
 end)
 

@@ -83,6 +83,7 @@ static mt_status record(mt_context *ctx, const mt_opinfo *op, int nin,
   n->seed = ctx->seed;
   n->position = position;
   n->scope = ctx->scope;
+  n->composite = ctx->composite;
   ctx->gc_debt += n->bytes;
   mt_status status = mt_record_outputs(n, out);
   for (int i = 0; i < op->nout && status == MT_OK; i++) {
@@ -107,7 +108,10 @@ static mt_status build(mt_context *ctx, const mt_opinfo *op, int nin,
                         .out = out,
                         .nout = op->nout};
   for (int i = 0; i < MT_MAX_OUTPUTS; i++) out[i] = NULL;
+  const char *const outer = ctx->composite;
+  if (!outer) ctx->composite = op->name;
   const mt_status status = mt_op_build(op->op)(&call);
+  ctx->composite = outer;
   if (calc.status == MT_OK) calc.status = status;
   *nout = call.nout;
   return mt_calc_end(&calc, call.nout, out);

@@ -43,6 +43,7 @@ struct mt_node {
   const mt_opinfo *op;      /* NULL: accumulate, custom */
   const mt_grad_rule *rule; /* NULL and op: elementwise, by formula */
   const char *name;
+  const char *composite; /* that it is a part of; NULL: none */
   int nin, nout, nattr;
   mt_edge *edge;               /* [nin] */
   mt_saved *in, *out;          /* [nin], [nout] */

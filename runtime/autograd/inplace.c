@@ -160,6 +160,7 @@ static mt_status run_direct(mt_context *ctx, const mt_opinfo *op, int nin,
   mt_node *n;
   MT_TRY(mt_record_inputs(op, nin, in, 1, &x, op->nattr, attr, skip, &n));
   n->seed = ctx->seed;
+  n->composite = ctx->composite;
   mt_status status = rescue_saved(ctx, n, x);
   if (status == MT_OK)
     status = mt_dispatch(ctx, op->op, nin, in, attr, &x, &n->position);

@@ -239,13 +239,14 @@ static mt_status run_rule(mt_node *n, mt_calc *calc, mt_tensor *const *g,
                           const bool *needs, mt_tensor **dx) {
   mt_tensor *few[8], *out[MT_MAX_OUTPUTS];
   mt_tensor **const in = n->nin <= 8 ? few : malloc((size_t)n->nin * sizeof *in);
+  const char *const called = n->composite ? n->composite : n->name;
   if (!in) return out_of_memory();
   mt_status status = MT_OK;
   for (int i = 0; i < n->nin && status == MT_OK; i++) {
-    status = mt_saved_get(&n->in[i], calc, n->name, &in[i]);
+    status = mt_saved_get(&n->in[i], calc, called, &in[i]);
   }
   for (int i = 0; i < n->nout && status == MT_OK; i++) {
-    status = mt_saved_get(&n->out[i], calc, n->name, &out[i]);
+    status = mt_saved_get(&n->out[i], calc, called, &out[i]);
   }
   mt_grad_call call = {.calc = calc,
                        .op = n->op,

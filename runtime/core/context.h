@@ -41,6 +41,7 @@ struct mt_context {
   struct mt_graph *graph;     /* that is being captured; NULL: none */
   struct mt_profile *profile; /* that is running; NULL: none */
   int scope;                  /* of the profile, that nodes are recorded in; 0: none */
+  const char *composite;      /* whose parts are running, the outermost; NULL: none */
   mt_interrupt interrupt;     /* set by bind */
   void *lua;                  /* bind's own */
 };
