@@ -47,12 +47,13 @@ static mt_tensor *distances(mt_calc *c, mt_tensor *a, mt_tensor *b, mt_attr p) {
   return norm(c, d, p, mt_attr_list(1, (int64_t[]){d->v.ndim - 1}), false);
 }
 
-/* Elements of one row's differences, all batches together. */
+/* Elements of one row's differences, all batches together; 0 if those do not broadcast. */
 static double row_differences(const mt_view *a, const mt_view *b) {
   double n = (double)b->shape[b->ndim - 2] * (double)b->shape[b->ndim - 1];
   for (int d = 3; d <= a->ndim || d <= b->ndim; d++) {
     const int64_t of_a = d <= a->ndim ? a->shape[a->ndim - d] : 1;
     const int64_t of_b = d <= b->ndim ? b->shape[b->ndim - d] : 1;
+    if (of_a != of_b && of_a != 1 && of_b != 1) return 0;
     n *= (double)(of_a == 1 ? of_b : of_a);
   }
   return n;

@@ -109,6 +109,44 @@ mt_status mt_build_clamp_max(mt_build_call *call) { return limit(call, MT_OP_gt,
 
 /* ---- normal distributions and entropies ---- */
 
+/* t + x / sqrt(2), t being -x / sqrt(2) rounded. Of float64: both factors are halved so
+** that all products but small ones are exact. */
+static mt_tensor *rounding(mt_calc *c, mt_tensor *x, mt_tensor *t) {
+  static const double part[] = {0x1.6a09e6p-1, 0x1.9fcef32p-27, 0x1.08b2fb1366ea9p-57};
+  mt_tensor *const upper = mt_ccast(c, mt_ccast(c, x, MT_F32), MT_F64);
+  mt_tensor *const lower = mt_c2(c, MT_OP_sub, x, upper);
+  mt_tensor *y = mt_c3(c, MT_OP_addcmul, t, upper, mt_cnum(c, part[0]));
+  y = mt_c3(c, MT_OP_addcmul, y, upper, mt_cnum(c, part[1]));
+  y = mt_c3(c, MT_OP_addcmul, y, lower, mt_cnum(c, part[0]));
+  y = mt_c3(c, MT_OP_addcmul, y, lower, mt_cnum(c, part[1]));
+  return mt_c3(c, MT_OP_addcmul, y, upper, mt_cnum(c, part[2]));
+}
+
+static mt_tensor *detached(mt_calc *c, mt_tensor *x) {
+  mt_tensor *y = NULL;
+  if (x && c->status == MT_OK) c->status = mt_detach(x, &y);
+  return mt_cown(c, y);
+}
+
+static mt_tensor *scaled(mt_calc *c, mt_tensor *x) {
+  return mt_c2(c, MT_OP_mul, x, mt_cnum(c, -0.70710678118654752));
+}
+
+/* erfc(-x / sqrt(2)) of float64: at the rounded argument, and its slope from there on.
+** Beyond 40 it is 0 or 2, and there is nothing to correct. */
+static mt_tensor *erfc_corrected(mt_calc *c, mt_tensor *x) {
+  const mt_attr bounds[] = {mt_attr_f(-40), mt_attr_f(40)}, minus = mt_attr_f(-1);
+  const mt_attr slope = mt_attr_f(1.1283791670955126); /* 2 / sqrt(pi) */
+  mt_tensor *const inside = mt_c1a(c, MT_OP_clamp, x, 2, bounds);
+  mt_tensor *const t = scaled(c, inside);
+  mt_tensor *const rest = rounding(c, detached(c, inside), detached(c, t));
+  mt_tensor *const square[] = {mt_cnum(c, 0), t, t};
+  mt_tensor *const bell =
+      mt_c1(c, MT_OP_exp, mt_ca(c, MT_OP_addcmul, 3, square, 0, 1, &minus, NULL));
+  mt_tensor *const terms[] = {mt_c1(c, MT_OP_erfc, scaled(c, x)), rest, bell};
+  return mt_ca(c, MT_OP_addcmul, 3, terms, 0, 1, &slope, NULL);
+}
+
 /* erfc keeps the digits of what is far below 0, but multiplies its argument's error by
 ** the square of it: the argument has to have more digits than the result. */
 mt_status mt_build_ndtr(mt_build_call *call) {
@@ -116,9 +154,14 @@ mt_status mt_build_ndtr(mt_build_call *call) {
   mt_tensor *const x = mt_cfloat(c, call->in[0]);
   if (!x) return MT_OK;
   const bool half = (MT_HALF_MASK >> x->v.dtype) & 1u;
-  mt_tensor *const wide = mt_ccast(c, x, half ? MT_F32 : MT_F64);
-  mt_tensor *const t = mt_c2(c, MT_OP_mul, wide, mt_cnum(c, -0.70710678118654752));
-  mt_tensor *const y = mt_c2(c, MT_OP_mul, mt_c1(c, MT_OP_erfc, t), mt_cnum(c, 0.5));
+  mt_tensor *y;
+  if (x->v.dtype == MT_F64) {
+    y = erfc_corrected(c, x);
+  } else {
+    mt_tensor *const wide = mt_ccast(c, x, half ? MT_F32 : MT_F64);
+    y = mt_c1(c, MT_OP_erfc, scaled(c, wide));
+  }
+  y = mt_c2(c, MT_OP_mul, y, mt_cnum(c, 0.5));
   call->out[0] = mt_ccast(c, y, x->v.dtype);
   return MT_OK;
 }

@@ -110,3 +110,33 @@ local function on(device)
 end
 
 devices.each(_ENV, on)
+
+-- From mpmath. The argument of erfc, once rounded, would cost hundreds of units.
+describe("ndtr of float64", function()
+  local VALUES = {
+    { -36.1, 0x1.5959c1af60fcbp-947 },
+    { -30.3, 0x1.676969d381f81p-669 },
+    { -17.2, 0x1.1e593e1d99d94p-219 },
+    { -8.7, 0x1.e9c64bc3d21c0p-60 },
+    { -1.3, 0x1.8c7eaa3883ae2p-4 },
+    { 2.9, 0x1.ff0b71b1c9effp-1 },
+  }
+  it("lies within 4 units of the last place far below 0", function()
+    for _, pair in ipairs(VALUES) do
+      local both = mt.tensor(pair, { dtype = "float64" })
+      local y = both[1]:ndtr():item()
+      local unit = 2.0 ^ (select(2, both[2]:frexp()):item() - 53)
+      assert(math.abs(y - pair[2]) <= 4 * unit, ("%g: %a"):format(pair[1], y))
+    end
+  end)
+
+  it("is 0, 1 or NaN at the ends, without gradients that are not numbers", function()
+    local x = mt.tensor({ -1e300, -math.huge, 1e300, math.huge, 0 / 0 },
+      { dtype = "float64", requires_grad = true })
+    local y = x:ndtr()
+    y:sum():backward()
+    assert.same({ 0, 0, 1, 1 }, y:detach()[{ { 1, 4 } }]:totable())
+    assert.same({ 0, 0, 0, 0 }, x.grad[{ { 1, 4 } }]:totable())
+    assert.is_true(y:isnan()[5]:item() and x.grad:isnan()[5]:item())
+  end)
+end)
