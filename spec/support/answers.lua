@@ -28,10 +28,12 @@ MT_EXTENSION_OPEN(L) {
 }
 ]]
 
--- Run Lua with a cache of its own; here: the folder of sources.
+-- Run Lua with a cache of its own; here: the folder of sources. A ccache in $CC, which
+-- would not see a header come to stand before another, is to preprocess each time.
 function answers.run(here, code, env)
+  env = env or ("CCACHE_NODIRECT=1 MYTENSOR_CACHE=%s/cache"):format(here)
   return shell.lua_run(("local mt = require 'mytensor' local here = %q\n%s"):format(
-    here, code), { env = env or ("MYTENSOR_CACHE=" .. here .. "/cache") })
+    here, code), { env = env })
 end
 
 answers.LOAD = [[
