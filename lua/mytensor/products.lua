@@ -162,6 +162,7 @@ function products.einsum(equation, ...)
   if n == 1 and type(tensors[1]) == "table" then
     tensors, n = tensors[1], #tensors[1]
   end
+  while n > 0 and tensors[n] == nil do n = n - 1 end -- as of arguments left out
   if n == 0 then check.fail(2, "einsum", "tensors expected, got none") end
   if n > 60 then check.fail(2, "einsum", "more than 60 tensors") end
   local shapes, key, bools = {}, { equation }, 0

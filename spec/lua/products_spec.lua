@@ -102,6 +102,14 @@ local function on(device)
         mt.einsum("i,j->ij", b, b):totable())
     end)
 
+    it("takes nil at the end as left out, and nowhere else", function()
+      local a = mt.ones({ 2 }, { device = device })
+      assert.equal(2, mt.einsum("i,i", a, a, nil, nil):item())
+      local ok, err = pcall(mt.einsum, "i,i,i", a, nil, a)
+      assert.is_false(ok)
+      assert.truthy(err:find("#3 to 'einsum' (tensor expected, got nil)", 1, true), err)
+    end)
+
     for _, case in ipairs(CASES) do
       local equation = case[1]
       it(equation .. " is the sum it says", function()
