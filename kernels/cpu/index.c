@@ -1,5 +1,6 @@
 /* kernels/cpu/index.c -- slices along one dim at the positions of a vector. */
 #include "kernels/cpu/positions.h"
+#include "kernels/cpu/stream.h"
 
 #define HELD 4096 /* positions */
 
@@ -8,7 +9,8 @@ typedef struct slices {
   const mt_call *call;
   const mt_view *index;
   int64_t outer, n, m, inner;
-  int64_t size; /* bytes of an element */
+  int64_t size;                  /* bytes of an element */
+  const mt_stream_loops *stream; /* of large results of index_select; or NULL */
 } slices;
 
 /* x is in[0], the index in[1] of a call with attribute dim. */
@@ -60,6 +62,19 @@ static void pick_slices(int64_t n, int64_t bytes, char *to, const char *from,
   }
 }
 
+/* Slices of whole lines, past the caches, while the next one is fetched. */
+static void stream_slices(const mt_stream_loops *loops, int64_t n, int64_t bytes,
+                          char *to, const char *from, const int64_t *at) {
+  for (int64_t i = 0; i < n; i++, to += bytes) {
+    const int64_t next = i + 1 < n ? at[i + 1] : at[i];
+    const mt_ahead ahead = {from + next * bytes, MT_LINE};
+    if (at[i] < 0)
+      memset(to, 0, (size_t)bytes);
+    else
+      loops->lines(bytes / MT_LINE, from + at[i] * bytes, to, 1, &ahead);
+  }
+}
+
 /* Slices lo .. hi-1 of outer * m. The positions are held if they serve several times. */
 static void select_slices(void *context, int64_t lo, int64_t hi) {
   const slices *s = context;
@@ -77,14 +92,22 @@ static void select_slices(void *context, int64_t lo, int64_t hi) {
     }
     const char *x = s->call->in[0]->data + outer * s->n * bytes;
     char *y = s->call->out[0]->data + lo * bytes;
-    pick_slices(count, bytes, y, x, holds ? at + first : at, within);
+    const int64_t *places = holds ? at + first : at;
+    if (s->stream)
+      stream_slices(s->stream, count, bytes, y, x, places);
+    else
+      pick_slices(count, bytes, y, x, places, within);
     lo += count;
   }
+  if (s->stream) mt_cpu_stream_end();
 }
 
 static mt_status index_select_kernel(const mt_call *call) {
   slices s = find_slices(call);
   if (mt_cpu_numel(call->out[0]) == 0) return MT_OK;
+  const int64_t bytes = s.inner * s.size;
+  if (bytes % MT_LINE == 0 && mt_cpu_streams(call->out[0]->data, s.outer * s.m * bytes))
+    s.stream = MT_ISA_PICK(mt_stream);
   mt_cpu_parallel_for(call, s.outer * s.m, mt_cpu_grain(s.inner), select_slices, &s);
   return MT_OK;
 }

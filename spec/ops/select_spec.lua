@@ -102,3 +102,21 @@ describe("index_select of few bytes", function()
     assert.truthy(message:find("8", 1, true), message)
   end)
 end)
+
+describe("index_select of what passes the caches", function()
+  it("gives what it gives of parts, by one thread and two", function()
+    local threads = mt.get_num_threads()
+    finally(function() mt.set_num_threads(threads) end)
+    local x = mt.randn({ 1001, 2, 48 }, { dtype = "float32" })
+    local index = mt.randint(1, 1001, { 100000 })
+    for count = 1, 2 do
+      mt.set_num_threads(count)
+      local y = x:index_select(1, index) -- 38 MB in slices of six lines
+      for i = 1, 100000, 12500 do
+        local part = index:narrow(1, i, 12500)
+        assert.is_true(y:narrow(1, i, 12500):equal(x:index_select(1, part)))
+      end
+      assert.is_true(y[77777]:equal(x[index[77777]:item()]))
+    end
+  end)
+end)
