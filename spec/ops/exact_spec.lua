@@ -3,6 +3,7 @@
 -- have a way of their own.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local devices = require "spec.support.devices"
 
 local inf <const>, nan <const> = math.huge, 0 / 0
@@ -105,13 +106,6 @@ local function column(list, k)
   return out
 end
 
-local function sorted(t)
-  local names = {}
-  for name in pairs(t) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
 local function on(device)
   -- a GPU's own lgamma loses digits near its zeros
   local most = device == "cpu" and 12 or 1000
@@ -122,7 +116,7 @@ local function on(device)
   end
 
   describe("float64 on " .. device, function()
-    for _, name in ipairs(sorted(EXACT)) do
+    for _, name in ipairs(expect.names(EXACT)) do
       it(("%s lies within %d units of the last place"):format(name, most), function()
         local points = EXACT[name]
         -- alone, and among others in one vector
@@ -143,7 +137,7 @@ local function on(device)
 
   for _, dtype in ipairs { "float64", "float32" } do
     describe(dtype .. " on " .. device, function()
-      for _, name in ipairs(sorted(EDGES)) do
+      for _, name in ipairs(expect.names(EDGES)) do
         it(name .. " takes poles, infinities and NaN", function()
           local got = apply(name, column(EDGES[name], 1), dtype)
           for i, point in ipairs(EDGES[name]) do

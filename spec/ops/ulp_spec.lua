@@ -2,6 +2,7 @@
 -- last place, over the whole range of floats, on each device. Prints the worst of each.
 
 local mt = require "mytensor"
+local expect = require "spec.support.expect"
 local devices = require "spec.support.devices"
 
 local STEP <const> = 4099 -- every so many of the 2^23 fractions of a binade
@@ -64,13 +65,6 @@ local BINARY = {
   ldexp = { 1, function(x) return x, (mt.rand_like(x) * 300 - 150):round() end },
 }
 
-local function sorted(t)
-  local names = {}
-  for name in pairs(t) do names[#names + 1] = name end
-  table.sort(names)
-  return names
-end
-
 local function on(device)
   describe("float32 on " .. device, function()
     local found = {}
@@ -96,12 +90,12 @@ local function on(device)
         ("%s: %g units of the last place at %s"):format(name, most, place))
     end
 
-    for _, name in ipairs(sorted(UNARY)) do
+    for _, name in ipairs(expect.names(UNARY)) do
       it(("%s within %g units"):format(name, UNARY[name]), function()
         check(name, UNARY[name], { samples })
       end)
     end
-    for _, name in ipairs(sorted(BINARY)) do
+    for _, name in ipairs(expect.names(BINARY)) do
       it(("%s within %g units"):format(name, BINARY[name][1]), function()
         check(name, BINARY[name][1], { BINARY[name][2](samples) })
       end)

@@ -34,4 +34,12 @@ function expect.matches(pattern, fn, ...)
   return check(err:find(pattern), pattern, err)
 end
 
+-- The keys of t, strings, in order.
+function expect.names(t)
+  local names = {}
+  for name in pairs(t) do names[#names + 1] = name end
+  table.sort(names)
+  return names
+end
+
 return expect
