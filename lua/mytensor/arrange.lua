@@ -1,5 +1,5 @@
 -- lua/mytensor/arrange.lua: what gives several tensors, or makes them of positions:
--- grids, pieces, combinations, triangles, copies with a part replaced.
+-- grids, pieces, combinations, triangles, positions, copies with a part replaced.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -397,5 +397,47 @@ function arrange.index_reduce(x, dim, index, src, reduce, include_self)
   return check.call_behind(0, 3, "index_reduce", mt.scatter_reduce, x, dim,
                            index:view(along):expand(want), src, reduce, include_self)
 end
+
+--- Positions in a tensor of a shape, one result for each dim, of positions in that
+--- tensor flattened: `row, column = mt.unravel_index(x:argmax(), x:shape())`.
+--- @param index mytensor.Tensor|integer from 1, negative from the end
+--- @param shape integer[]
+--- @return mytensor.Tensor|integer ... as index is
+function arrange.unravel_index(index, shape)
+  check.type(2, "unravel_index", shape, "table")
+  local count = 1
+  for d, size in ipairs(shape) do
+    count = count * check.integer(2, "unravel_index", size, ("shape[%d]"):format(d), 0)
+  end
+  local at, bad
+  if mt.is_tensor(index) then
+    at = check.type(1, "unravel_index", index, "tensor"):to "int64"
+    bad = (at:eq(0) | at:lt(-count) | at:gt(count) | at:ne(index)):any():item()
+    at = mt.where(at:lt(0), at + count, at - 1)
+  else
+    at = check.integer(1, "unravel_index", index, "index")
+    bad = at == 0 or at < -count or at > count
+    at = at < 0 and at + count or at - 1
+  end
+  if bad then
+    check.fail(1, "unravel_index", "a position in a tensor of shape %s expected: "
+      .. "1 .. %d or -%d .. -1", check.shape_text(shape), count, count)
+  end
+  local places = {}
+  for d = #shape, 1, -1 do
+    at, places[d] = at // shape[d], at % shape[d] + 1
+  end
+  return table.unpack(places, 1, #shape)
+end
+
+check.take_names(arrange, {
+  tensor_split = { "x", "pieces", "dim" },
+  combinations = { "x", "r", "with_replacement" },
+  one_hot = { "labels", "classes" },
+  select_scatter = { "x", "src", "dim", "index" },
+  slice_scatter = { "x", "src", "dim", "first", "last", "step" },
+  diagonal_scatter = { "x", "src", "offset", "dim1", "dim2" },
+  index_reduce = { "x", "dim", "index", "src", "reduce", "include_self" },
+})
 
 return arrange

@@ -184,6 +184,44 @@ function check.options(n, name, options, known)
   return result
 end
 
+-- The arguments behind the first by name, in a table that is the last one: by position.
+local function placed(name, names, n, ...)
+  local options = select(n, ...)
+  if n < 2 or type(options) ~= "table" or getmetatable(options) ~= nil
+      or type(next(options)) ~= "string" then
+    return ...
+  end
+  local args = table.pack(...)
+  args[n] = nil
+  for key, value in pairs(options) do
+    local at
+    for i = 2, #names do at = names[i] == key and i or at end
+    if not at then
+      check.fail(n, name, "unknown option '%s'; '%s' takes %s", tostring(key), name,
+                 table.concat(names, ", ", 2))
+    elseif args[at] ~= nil then
+      check.fail(n, name, "option '%s' is given by position, too", key)
+    end
+    args[at] = value
+  end
+  return table.unpack(args, 1, #names)
+end
+
+--- Functions of a table that take their arguments by name, too, as operators do:
+--- `x:matrix_norm{p = 2}`.
+--- @param functions table<string, function> they are replaced
+--- @param names table<string, string[]> by function: its arguments
+--- @return table functions
+function check.take_names(functions, names)
+  for name, list in pairs(names) do
+    local fn = functions[name]
+    functions[name] = function(...)
+      return fn(placed(name, list, select("#", ...), ...))
+    end
+  end
+  return functions
+end
+
 local float_dtypes = { float32 = true, float64 = true, float16 = true, bfloat16 = true }
 
 --- Can the tensor have a gradient?

@@ -13,30 +13,36 @@ end
 -- ---- histogram ----------------------------------------------------------------------
 
 -- The edges of bins: given, or evenly spaced over a range.
-local function edges_of(x, bins, range)
+local function edges_of(name, x, bins, range)
   if mt.is_tensor(bins) then
     if bins:dim() ~= 1 or bins:numel() < 2 then
-      check.fail(2, "histogram", "a vector of two edges or more expected, got shape %s",
+      check.fail(2, name, "a vector of two edges or more expected, got shape %s",
                  check.shape_text(bins:shape()))
     end
-    if range then check.fail(3, "histogram", "a range beside edges") end
+    if range then check.fail(3, name, "a range beside edges") end
     return bins:to(x:dtype())
   end
-  bins = check.integer(2, "histogram", bins or 100, "bins", 1)
+  bins = check.integer(2, name, bins or 100, "bins", 1)
   local low, high = 0.0, 1.0
   if range then
-    check.type(3, "histogram", range, "table")
-    low = check.number(3, "histogram", range[1], "range[1]")
-    high = check.number(3, "histogram", range[2], "range[2]", low)
+    check.type(3, name, range, "table")
+    low = check.number(3, name, range[1], "range[1]")
+    high = check.number(3, name, range[2], "range[2]", low)
   elseif x:numel() > 0 then
     low, high = x:amin():item(), x:amax():item()
   end
   local width = high - low
   if width ~= width or width == math.huge then
-    check.fail(1, "histogram", "the range of the elements is not finite")
+    check.fail(1, name, "the range of the elements is not finite")
   end
   if low == high then low, high = low - 0.5, high + 0.5 end
   return mt.linspace(low, high, bins + 1, { dtype = x:dtype(), device = x:device() })
+end
+
+-- 1: below, 2 .. n + 1: in one of n bins, n + 2: above.
+local function bin_of(edges, x)
+  local last = edges:numel()
+  return mt.where(x:eq(edges[last]), last, mt.searchsorted(edges, x, true))
 end
 
 --- How many elements lie between edges; the last bin includes both of its edges.
@@ -53,7 +59,7 @@ function measure.histogram(x, bins, opts)
   opts = check.options(3, "histogram", opts,
     { range = check.none, weight = check.none, density = false })
   x = floats(x:detach())
-  local edges = edges_of(x, bins, opts.range)
+  local edges = edges_of("histogram", x, bins, opts.range)
   local n = edges:numel() - 1
   local weight = opts.weight and check.type(3, "histogram", opts.weight, "tensor")
   if weight and check.shape_text(weight:shape()) ~= check.shape_text(x:shape()) then
@@ -61,12 +67,66 @@ function measure.histogram(x, bins, opts)
                check.shape_text(weight:shape()), check.shape_text(x:shape()))
   end
   weight = weight and weight:to(x:dtype()) or mt.ones_like(x)
-  -- 1: below, 2 .. n + 1: in a bin, n + 2: above
-  local at = mt.searchsorted(edges, x, true)
-  at = mt.where(x:eq(edges:narrow(1, -1, 1):squeeze()), n + 1, at)
+  local at = bin_of(edges, x)
   local sums = mt.zeros({ n + 2 }, { dtype = x:dtype(), device = x:device() })
     :index_add(1, at:reshape(-1), weight:reshape(-1)):narrow(1, 2, n)
   if opts.density then sums = sums / (sums:sum() * edges:diff()) end
+  return sums, edges
+end
+
+--- How many points of a space lie in each of its boxes; the last bin of a dim includes
+--- both of its edges.
+--- @param x mytensor.Tensor (points, dims)
+--- @param bins? integer|table how many for each dim, 10 unless given; or a list with a
+---   number, or edges, for each
+--- @param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range:
+---   for each dim the first and the last edge; weight: of each point, summed instead;
+---   density: divided by sum and volume
+--- @return mytensor.Tensor counts, floats
+--- @return mytensor.Tensor[] edges of each dim
+function measure.histogramdd(x, bins, opts)
+  local name = "histogramdd"
+  check.type(1, name, x, "tensor")
+  opts = check.options(3, name, opts,
+    { range = check.none, weight = check.none, density = false })
+  if x:dim() ~= 2 or x:size(2) == 0 or x:size(2) > 12 then
+    check.fail(1, name, "points of 1 .. 12 dims expected, got shape %s",
+               check.shape_text(x:shape()))
+  end
+  x = floats(x:detach())
+  local ndim = x:size(2)
+  if type(bins) == "table" and #bins ~= ndim then
+    check.fail(2, name, "%d bins for %d dims", #bins, ndim)
+  end
+  local range = opts.range or {}
+  check.type(3, name, range, "table")
+  local edges, counts, at = {}, {}, 0
+  local inside = mt.ones({ x:size(1) }, { dtype = "bool", device = x:device() })
+  for d = 1, ndim do
+    local of_dim = type(bins) == "table" and bins[d] or bins or 10
+    edges[d] = edges_of(name, x[{ {}, d }], of_dim, range[d])
+    counts[d] = edges[d]:numel() - 1
+    local bin = bin_of(edges[d], x[{ {}, d }]:contiguous())
+    inside = inside & bin:gt(1) & bin:le(counts[d] + 1)
+    at = at * counts[d] + (bin - 2)
+  end
+  local weight = opts.weight and check.type(3, name, opts.weight, "tensor")
+  if weight and (weight:dim() ~= 1 or weight:numel() ~= x:size(1)) then
+    check.fail(3, name, "weight has shape %s, want [%d]",
+               check.shape_text(weight:shape()), x:size(1))
+  end
+  weight = weight and weight:to(x:dtype()) or inside:to(x:dtype())
+  local sums = mt.zeros(counts, { dtype = x:dtype(), device = x:device() })
+  weight = weight:masked_fill(~inside, 0)
+  sums:view(-1):index_add_(1, mt.where(inside, at + 1, 1), weight)
+  if opts.density then
+    sums = sums / sums:sum()
+    for d = 1, ndim do
+      local shape = {}
+      for e = 1, ndim do shape[e] = e == d and counts[d] or 1 end
+      sums = sums / edges[d]:diff():view(shape)
+    end
+  end
   return sums, edges
 end
 
@@ -206,5 +266,9 @@ function measure.sum_to_size(x, ...)
   local y = #dims > 0 and x:sum(dims, true) or x
   return y:reshape(shape)
 end
+
+check.take_names(measure, {
+  gradient = { "x", "spacing", "dim", "edge_order" },
+})
 
 return measure

@@ -590,16 +590,16 @@ function Tensor:ceil() end
 ---@return mytensor.Tensor y
 function Tensor:ceil_() end
 
---- the nearest whole number, halves to even
+--- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor y
 function mt.round(x) end
 
---- the nearest whole number, halves to even
+--- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@return mytensor.Tensor y
 function Tensor:round() end
 
---- the nearest whole number, halves to even
+--- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@return mytensor.Tensor y
 function Tensor:round_() end
 
@@ -935,20 +935,20 @@ function Tensor:threshold(threshold, value) end
 ---@return mytensor.Tensor y
 function Tensor:threshold_(threshold, value) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param x mytensor.Tensor
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
 function mt.clamp(x, lo, hi) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
 function Tensor:clamp(lo, hi) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
@@ -1047,34 +1047,34 @@ function Tensor:logical_not() end
 ---@return mytensor.Tensor y
 function Tensor:logical_not_() end
 
---- sum
+--- sum; with a number alpha behind: a + alpha * b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.add(a, b) end
 
---- sum
+--- sum; with a number alpha behind: a + alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:add(b) end
 
---- sum
+--- sum; with a number alpha behind: a + alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:add_(b) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.sub(a, b) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:sub(b) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:sub_(b) end
@@ -1095,18 +1095,18 @@ function Tensor:mul(b) end
 ---@return mytensor.Tensor y
 function Tensor:mul_(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.div(a, b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:div(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:div_(b) end
@@ -2380,7 +2380,7 @@ function mt.index_select(x, dim, index) end
 ---@return mytensor.Tensor y
 function Tensor:index_select(dim, index) end
 
---- x with slices of src added at the vector index along dim
+--- x with slices of src added at the vector index along dim; with a number alpha behind: of alpha * src
 ---@param x mytensor.Tensor
 ---@param dim integer
 ---@param index mytensor.Tensor
@@ -2388,14 +2388,14 @@ function Tensor:index_select(dim, index) end
 ---@return mytensor.Tensor y
 function mt.index_add(x, dim, index, src) end
 
---- x with slices of src added at the vector index along dim
+--- x with slices of src added at the vector index along dim; with a number alpha behind: of alpha * src
 ---@param dim integer
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
 ---@return mytensor.Tensor y
 function Tensor:index_add(dim, index, src) end
 
---- x with slices of src added at the vector index along dim
+--- x with slices of src added at the vector index along dim; with a number alpha behind: of alpha * src
 ---@param dim integer
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
@@ -2561,13 +2561,13 @@ function Tensor:bernoulli(p) end
 ---@return mytensor.Tensor y
 function Tensor:bernoulli_(p) end
 
---- x in another shape, -1 inferred; an error if that needs a copy
+--- x in another shape, -1 inferred; an error if that needs a copy; the name of a dtype instead: the same bytes as that, detached
 ---@param x mytensor.Tensor
 ---@param shape integer|integer[]
 ---@return mytensor.Tensor y
 function mt.view(x, shape) end
 
---- x in another shape, -1 inferred; an error if that needs a copy
+--- x in another shape, -1 inferred; an error if that needs a copy; the name of a dtype instead: the same bytes as that, detached
 ---@param shape integer|integer[]
 ---@return mytensor.Tensor y
 function Tensor:view(shape) end
@@ -2736,7 +2736,7 @@ function mt.flatten(x, first, last) end
 ---@return mytensor.Tensor y
 function Tensor:flatten(first, last) end
 
---- the largest of all; with dim: the largest along it and their positions
+--- the largest of all; with dim: the largest along it and their positions; with a tensor: maximum
 ---@param x mytensor.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean
@@ -2744,14 +2744,14 @@ function Tensor:flatten(first, last) end
 ---@return mytensor.Tensor index
 function mt.max(x, dim, keepdim) end
 
---- the largest of all; with dim: the largest along it and their positions
+--- the largest of all; with dim: the largest along it and their positions; with a tensor: maximum
 ---@param dim? integer
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor index
 function Tensor:max(dim, keepdim) end
 
---- the smallest of all; with dim: the smallest along it and their positions
+--- the smallest of all; with dim: the smallest along it and their positions; with a tensor: minimum
 ---@param x mytensor.Tensor
 ---@param dim? integer
 ---@param keepdim? boolean
@@ -2759,7 +2759,7 @@ function Tensor:max(dim, keepdim) end
 ---@return mytensor.Tensor index
 function mt.min(x, dim, keepdim) end
 
---- the smallest of all; with dim: the smallest along it and their positions
+--- the smallest of all; with dim: the smallest along it and their positions; with a tensor: minimum
 ---@param dim? integer
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
@@ -3337,14 +3337,14 @@ function mt.tile(x, repeats) end
 ---@return mytensor.Tensor y
 function Tensor:tile(repeats) end
 
---- each element repeated; without dim: of the flattened x
+--- each element repeated; without dim: of the flattened x; a vector of repeats: one for each element or slice
 ---@param x mytensor.Tensor
 ---@param repeats integer
 ---@param dim? integer
 ---@return mytensor.Tensor y
 function mt.repeat_interleave(x, repeats, dim) end
 
---- each element repeated; without dim: of the flattened x
+--- each element repeated; without dim: of the flattened x; a vector of repeats: one for each element or slice
 ---@param repeats integer
 ---@param dim? integer
 ---@return mytensor.Tensor y
@@ -3634,20 +3634,18 @@ function mt.trace(x) end
 ---@return mytensor.Tensor y
 function Tensor:trace() end
 
---- turned k times by 90 degrees, from dim0 towards dim1
+--- turned k times by 90 degrees, from the first of two dims towards the second; dims 1 and 2 unless given
 ---@param x mytensor.Tensor
 ---@param k? integer
----@param dim0? integer
----@param dim1? integer
+---@param dim? integer|integer[]
 ---@return mytensor.Tensor y
-function mt.rot90(x, k, dim0, dim1) end
+function mt.rot90(x, k, dim) end
 
---- turned k times by 90 degrees, from dim0 towards dim1
+--- turned k times by 90 degrees, from the first of two dims towards the second; dims 1 and 2 unless given
 ---@param k? integer
----@param dim0? integer
----@param dim1? integer
+---@param dim? integer|integer[]
 ---@return mytensor.Tensor y
-function Tensor:rot90(k, dim0, dim1) end
+function Tensor:rot90(k, dim) end
 
 --- the order along the second dim reversed
 ---@param x mytensor.Tensor
@@ -3855,6 +3853,17 @@ function mt.cdist(a, b, p) end
 ---@return mytensor.Tensor y
 function Tensor:cdist(b, p) end
 
+--- p-norms of the differences between all pairs of rows of a matrix, as above the diagonal of cdist: n (n - 1) / 2
+---@param x mytensor.Tensor
+---@param p? number
+---@return mytensor.Tensor y
+function mt.pdist(x, p) end
+
+--- p-norms of the differences between all pairs of rows of a matrix, as above the diagonal of cdist: n (n - 1) / 2
+---@param p? number
+---@return mytensor.Tensor y
+function Tensor:pdist(p) end
+
 --- p-norms of a - b + epsilon over the last dim
 ---@param a mytensor.Tensor
 ---@param b mytensor.Tensor
@@ -3915,6 +3924,19 @@ function mt.inner(a, b) end
 ---@param b mytensor.Tensor
 ---@return mytensor.Tensor y
 function Tensor:inner(b) end
+
+--- sums of products along dim; broadcasts
+---@param a mytensor.Tensor
+---@param b mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function mt.vecdot(a, b, dim) end
+
+--- sums of products along dim; broadcasts
+---@param b mytensor.Tensor
+---@param dim? integer
+---@return mytensor.Tensor y
+function Tensor:vecdot(b, dim) end
 
 --- Kronecker product: each element of a times all of b
 ---@param a mytensor.Tensor
@@ -4194,18 +4216,18 @@ function Tensor:cmul(b) end
 ---@return mytensor.Tensor y
 function Tensor:cmul_(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.cdiv(a, b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:cdiv(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:cdiv_(b) end
@@ -4328,20 +4350,20 @@ function mt.broadcast_to(x, shape) end
 ---@return mytensor.Tensor y
 function Tensor:broadcast_to(shape) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param x mytensor.Tensor
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
 function mt.clip(x, lo, hi) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
 function Tensor:clip(lo, hi) end
 
---- x limited to lo .. hi
+--- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
@@ -4369,18 +4391,18 @@ function mt.concatenate(xs, dim) end
 ---@return mytensor.Tensor y
 function Tensor:concatenate(dim) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.divide(a, b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:divide(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:divide_(b) end
@@ -4614,18 +4636,18 @@ function mt.ravel(x, first, last) end
 ---@return mytensor.Tensor y
 function Tensor:ravel(first, last) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.subtract(a, b) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:subtract(b) end
 
---- difference
+--- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:subtract_(b) end
@@ -4668,18 +4690,18 @@ function Tensor:swapdims(dim0, dim1) end
 ---@return mytensor.Tensor y
 function Tensor:swapdims_(dim0, dim1) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function mt.true_divide(a, b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:true_divide(b) end
 
---- quotient, always a float
+--- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
 function Tensor:true_divide_(b) end
@@ -4762,7 +4784,7 @@ function mt.row_stack(xs) end
 function Tensor:row_stack() end
 
 --- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
---- same shape, and |t - u| <= atol + rtol * |u| everywhere
+--- same shape, and |t - u| <= atol + rtol * |u| everywhere; the last three by name, too
 ---@param u any
 ---@param rtol any
 ---@param atol any
@@ -5703,7 +5725,7 @@ function mt.nn.softmax_backward(y, dy) end
 function mt.nn.softmax_forward(x) end
 
 --- `t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]])`
---- same shape, and |t - u| <= atol + rtol * |u| everywhere
+--- same shape, and |t - u| <= atol + rtol * |u| everywhere; the last three by name, too
 ---@param x any
 ---@param u any
 ---@param rtol any
@@ -5994,6 +6016,23 @@ function mt.histogram(x, bins, opts) end
 ---@return mytensor.Tensor edges one more
 function Tensor:histogram(bins, opts) end
 
+--- How many points of a space lie in each of its boxes; the last bin of a dim includes
+--- both of its edges.
+---@param x mytensor.Tensor (points, dims)
+---@param bins? integer|table how many for each dim, 10 unless given; or a list with a number, or edges, for each
+---@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge; weight: of each point, summed instead; density: divided by sum and volume
+---@return mytensor.Tensor counts, floats
+---@return mytensor.Tensor[] edges of each dim
+function mt.histogramdd(x, bins, opts) end
+
+--- How many points of a space lie in each of its boxes; the last bin of a dim includes
+--- both of its edges.
+---@param bins? integer|table how many for each dim, 10 unless given; or a list with a number, or edges, for each
+---@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge; weight: of each point, summed instead; density: divided by sum and volume
+---@return mytensor.Tensor counts, floats
+---@return mytensor.Tensor[] edges of each dim
+function Tensor:histogramdd(bins, opts) end
+
 --- Columns (of a vector: elements) cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor
 ---@param pieces integer|integer[] a number of equal pieces, or positions
@@ -6086,6 +6125,17 @@ function mt.map(t, ...) end
 ---@param ... mytensor.Tensor|function the other tensors, if any; last the function
 ---@return mytensor.Tensor
 function Tensor:map(...) end
+
+--- e to the power of square matrices, by scaling and squaring: the Taylor polynomial of
+--- x / 2^s, whose norm is below 1/2, squared s times.
+---@param x mytensor.Tensor (..., n, n) floats
+---@return mytensor.Tensor
+function mt.matrix_exp(x) end
+
+--- e to the power of square matrices, by scaling and squaring: the Taylor polynomial of
+--- x / 2^s, whose norm is below 1/2, squared s times.
+---@return mytensor.Tensor
+function Tensor:matrix_exp() end
 
 --- Norm of the matrices in the last two dims, or in others.
 ---@param x mytensor.Tensor floats
@@ -6195,6 +6245,15 @@ function mt.normalize(x, p, dim, epsilon) end
 ---@param classes? integer how many; the largest label unless given
 ---@return mytensor.Tensor int64, with a last dim of classes
 function mt.one_hot(labels, classes) end
+
+--- Numbers of Poisson distributions.
+---@param rates mytensor.Tensor floats: the means, 0 .. 2^52
+---@return mytensor.Tensor of the shape and dtype of rates, whole numbers
+function mt.poisson(rates) end
+
+--- Numbers of Poisson distributions.
+---@return mytensor.Tensor of the shape and dtype of rates, whole numbers
+function Tensor:poisson() end
 
 --- Run `fn` and tell what each op took: calls, time on the host and on the device,
 --- bytes, and the share of what the device could do.
@@ -6362,6 +6421,13 @@ function mt.type_as(x, other) end
 ---@param other mytensor.Tensor
 ---@return mytensor.Tensor
 function Tensor:type_as(other) end
+
+--- Positions in a tensor of a shape, one result for each dim, of positions in that
+--- tensor flattened: `row, column = mt.unravel_index(x:argmax(), x:shape())`.
+---@param index mytensor.Tensor|integer from 1, negative from the end
+---@param shape integer[]
+---@return mytensor.Tensor|integer ... as index is
+function mt.unravel_index(index, shape) end
 
 --- Rows cut into a table of views, as tensor_split does.
 ---@param x mytensor.Tensor of 2 dims or more

@@ -378,6 +378,36 @@ function products.matrix_norm(x, p, dim, keepdim)
   return y:unsqueeze(dim)
 end
 
+-- ---- exponentials -------------------------------------------------------------------
+
+--- e to the power of square matrices, by scaling and squaring: the Taylor polynomial of
+--- x / 2^s, whose norm is below 1/2, squared s times.
+--- @param x mytensor.Tensor (..., n, n) floats
+--- @return mytensor.Tensor
+function products.matrix_exp(x)
+  check.type(1, "matrix_exp", x, "tensor")
+  local dtype, shape = x:dtype(), x:shape()
+  if not check.is_float(x) then
+    check.fail(1, "matrix_exp", "floats expected, got %s", dtype)
+  end
+  if #shape < 2 or shape[#shape] ~= shape[#shape - 1] then
+    check.fail(1, "matrix_exp", "square matrices expected, got shape %s",
+               check.shape_text(shape))
+  end
+  if x:numel() == 0 then return x:clone() end
+  local largest = x:detach():abs():double():sum(-1):amax():item()
+  local squarings = 0
+  if largest > 0.5 and largest < math.huge then
+    squarings = math.ceil(math.log(largest, 2)) + 1
+  end
+  local y = x:double() * 2.0 ^ -squarings
+  local one = mt.eye(shape[#shape], { dtype = "float64", device = x:device() })
+  local power = one
+  for k = 14, 1, -1 do power = one + y:matmul(power) / k end
+  for _ = 1, squarings do power = power:matmul(power) end
+  return power:to(dtype)
+end
+
 -- ---- directions ---------------------------------------------------------------------
 
 --- x over its norm along a dim, which is taken to be epsilon at least.
@@ -414,5 +444,12 @@ function products.cosine_similarity(a, b, dim, epsilon)
   local lengths = a:norm(2, dim):clamp(epsilon) * b:norm(2, dim):clamp(epsilon)
   return (a * b):sum(dim) / lengths
 end
+
+check.take_names(products, {
+  tensordot = { "a", "b", "dims" },
+  matrix_norm = { "x", "p", "dim", "keepdim" },
+  normalize = { "x", "p", "dim", "epsilon" },
+  cosine_similarity = { "a", "b", "dim", "epsilon" },
+})
 
 return products

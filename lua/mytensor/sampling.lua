@@ -136,4 +136,68 @@ function sampling.multinomial(weights, n, replacement)
   return mt.searchsorted(sums, at, true)
 end
 
+-- The smallest k whose cumulative probability lies above u: exact, k steps.
+local function poisson_by_inversion(rates)
+  local u = uniform(rates)
+  local term = (-rates):exp()
+  local sum, k, steps = term:clone(), mt.zeros_like(rates), 0
+  while true do
+    local above = u:ge(sum)
+    if steps % 8 == 0 and not above:any():item() then return k end
+    k:add_(above:double())
+    steps = steps + 1
+    term:mul_(rates):div_(steps)
+    sum:add_(term)
+  end
+end
+
+-- Transformed rejection (Hoermann, The transformed rejection method for generating
+-- Poisson random variables, 1993: PTRS), for rates of 10 and more.
+local function poisson_by_rejection(rates)
+  local result = mt.zeros_like(rates)
+  local open = rates:eq(rates):nonzero():flatten() -- positions still to be filled
+  while open:numel() > 0 do
+    local rate = rates[open]
+    local b = rate:sqrt() * 2.53 + 0.931
+    local a = b * 0.02483 - 0.059
+    local u, v = uniform(rate) - 0.5, 1 - uniform(rate)
+    local us = 0.5 - u:abs()
+    local k = ((2 * a / us + b) * u + rate + 0.43):floor()
+    local left = v:log() + (1.1239 + 1.1328 / (b - 3.4)):log() - (a / us ^ 2 + b):log()
+    local right = k * rate:log() - rate - (k + 1):lgamma()
+    local sure = us:ge(0.07) & v:le(0.9277 - 3.6224 / (b - 2))
+    local possible = k:ge(0) & (us:ge(0.013) | v:le(us))
+    local takes = sure | (possible & left:le(right))
+    result[open[takes] ] = k[takes]
+    open = open[takes:logical_not()]
+  end
+  return result
+end
+
+--- Numbers of Poisson distributions.
+--- @param rates mytensor.Tensor floats: the means, 0 .. 2^52
+--- @return mytensor.Tensor of the shape and dtype of rates, whole numbers
+function sampling.poisson(rates)
+  check_floats("poisson", rates)
+  local all = rates:detach():double():flatten()
+  if (all:ge(0) & all:le(2 ^ 52)):logical_not():any():item() then
+    check.fail(1, "poisson", "rates of 0 .. 2^52 expected")
+  end
+  local large = all:ge(10)
+  local result = mt.zeros_like(all)
+  result[large] = poisson_by_rejection(all[large])
+  local small = large:logical_not()
+  result[small] = poisson_by_inversion(all[small])
+  return result:view(rates:shape()):to(rates:dtype())
+end
+
+check.take_names(sampling, {
+  exponential_ = { "x", "rate" },
+  log_normal_ = { "x", "mean", "std" },
+  cauchy_ = { "x", "median", "sigma" },
+  geometric_ = { "x", "p" },
+  randint_like = { "x", "low", "high" },
+  multinomial = { "weights", "n", "replacement" },
+})
+
 return sampling

@@ -109,7 +109,7 @@ static mt_status build(mt_context *ctx, const mt_opinfo *op, int nin,
                         .nout = op->nout};
   for (int i = 0; i < MT_MAX_OUTPUTS; i++) out[i] = NULL;
   const char *const outer = ctx->composite;
-  if (!outer) ctx->composite = op->name;
+  if (!outer) ctx->composite = op->name + (op->name[0] == '_');
   const mt_status status = mt_op_build(op->op)(&call);
   ctx->composite = outer;
   if (calc.status == MT_OK) calc.status = status;

@@ -1,5 +1,5 @@
 /* runtime/autograd/build_distance.c -- composite ops made of norms of differences: dist,
-** cdist, pairwise_distance; renorm. */
+** cdist, pdist, pairwise_distance; renorm. */
 #include <math.h>
 #include "runtime/autograd/graph.h"
 #include "runtime/autograd/parts.h"
@@ -116,6 +116,25 @@ mt_status mt_build_cdist(mt_build_call *call) {
   if (!recorded && row * (double)a->v.shape[a->v.ndim - 2] > BLOCK)
     return distances_in_blocks(call, row < BLOCK ? (int64_t)(BLOCK / row) : 1);
   call->out[0] = distances(c, a, b, call->attr[0]);
+  return MT_OK;
+}
+
+mt_status mt_build_pdist(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0];
+  const double p = call->attr[0].f;
+  MT_TRY(mt_check_ndim(x, 1, 2, "a matrix"));
+  if (!(p >= 0))
+    return mt_fail_arg(MT_EARG, 2, "p is %g, want 0 or more",
+                       isnan(p) ? (double)NAN : p);
+  const int64_t n = x->v.shape[0], square[] = {n, n};
+  mt_tensor *const both[] = {x, x};
+  mt_tensor *const all = mt_ca(c, MT_OP_cdist, 2, both, 0, 1, call->attr, NULL);
+  if (!all) return MT_OK;
+  const mt_attr beside = mt_attr_i(1), count = mt_attr_i(n * (n - 1) / 2);
+  mt_tensor *const ones = mt_cones(c, MT_BOOL, mt_device_of(x), 2, square);
+  mt_tensor *const pick[] = {all, mt_c1a(c, MT_OP_triu, ones, 1, &beside)};
+  call->out[0] = mt_ca(c, MT_OP__masked_select, 2, pick, 0, 1, &count, NULL);
   return MT_OK;
 }
 

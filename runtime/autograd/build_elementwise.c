@@ -1,5 +1,6 @@
 /* runtime/autograd/build_elementwise.c -- composite ops on elements: nan_to_num, isclose,
-** clamp_min, clamp_max, ndtr, entr, nextafter, frexp, glu, prelu. */
+** clamp_min, clamp_max, clamp to tensors, rounded quotients and decimals, ndtr, entr,
+** nextafter, frexp, glu, prelu. */
 #include <float.h>
 #include <math.h>
 #include "runtime/autograd/parts.h"
@@ -107,6 +108,79 @@ mt_status mt_build_clamp_min(mt_build_call *call) { return limit(call, MT_OP_lt,
 
 mt_status mt_build_clamp_max(mt_build_call *call) { return limit(call, MT_OP_gt, 1); }
 
+mt_status mt_build_clamp(mt_build_call *call) {
+  static const mt_op limits[] = {MT_OP_clamp_min, MT_OP_clamp_max};
+  mt_tensor *y = call->in[0];
+  int ndim = 0;
+  int64_t shape[MT_MAX_DIMS];
+  for (int i = 0; i < 3; i++) {
+    if (!call->in[i]) continue;
+    const mt_status status = mt_broadcast(&ndim, shape, &call->in[i]->v);
+    if (status != MT_OK) return mt_fail_arg(status, i + 1, "%s", mt_last_error()->text);
+    if (i > 0) y = mt_c2(call->calc, limits[i - 1], y, call->in[i]);
+  }
+  call->out[0] = y;
+  return MT_OK;
+}
+
+/* ---- rounding ---- */
+
+static mt_tensor *detached(mt_calc *c, mt_tensor *x) {
+  mt_tensor *y = NULL;
+  if (x && c->status == MT_OK) c->status = mt_detach(x, &y);
+  return mt_cown(c, y);
+}
+
+enum { TRUNC, FLOOR };
+
+/* A quotient of 16-bit floats is not rounded to a whole number before it is cut. */
+mt_status mt_build_div(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const a = call->in[0], *const b = call->in[1];
+  if (call->attr[0].i[0] == FLOOR) {
+    call->out[0] = mt_c2(c, MT_OP_floordiv, a, b);
+  } else if (MT_IS_FLOAT(a->v.dtype) || MT_IS_FLOAT(b->v.dtype)) {
+    mt_tensor *const y = mt_c2(c, MT_OP_div, a, b);
+    if (!y) return MT_OK;
+    mt_tensor *const wide = (MT_HALF_MASK >> y->v.dtype) & 1u
+                                ? mt_c2(c, MT_OP_div, mt_ccast(c, a, MT_F32), b)
+                                : y;
+    call->out[0] = mt_ccast(c, mt_c1(c, MT_OP_trunc, wide), y->v.dtype);
+  } else {
+    mt_tensor *const rest = mt_c2(c, MT_OP_fmod, a, b);
+    call->out[0] = mt_c2(c, MT_OP_floordiv, mt_c2(c, MT_OP_sub, a, rest), b);
+  }
+  return MT_OK;
+}
+
+/* x * scale rounded, over scale; x where that is beyond the dtype. */
+mt_status mt_build_round(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0];
+  const int64_t decimals = call->attr[0].i[0];
+  if (!MT_IS_FLOAT(x->v.dtype)) {
+    if (decimals < 0 || x->v.dtype == MT_BOOL)
+      return mt_fail_arg(MT_EDTYPE, 1, "a float dtype expected, got %s",
+                         mt_dtype_name(x->v.dtype));
+    call->out[0] = mt_c1(c, MT_OP_clone, x);
+    return MT_OK;
+  }
+  mt_tensor *const wide = mt_cwide(c, x);
+  const int64_t most = x->v.dtype == MT_F64 ? DBL_MAX_10_EXP : FLT_MAX_10_EXP;
+  const bool beyond = decimals > most || decimals < -most;
+  const double power = beyond ? (double)INFINITY : pow(10, fabs((double)decimals));
+  mt_tensor *const scale = mt_cnum(c, power);
+  const mt_op to = decimals < 0 ? MT_OP_div : MT_OP_mul;
+  const mt_op from = decimals < 0 ? MT_OP_mul : MT_OP_div;
+  mt_tensor *const scaled = mt_c2(c, to, wide, scale);
+  mt_tensor *y = mt_c1(c, MT_OP_round, scaled);
+  if (!beyond) y = mt_c2(c, from, y, scale);
+  mt_tensor *const fits = mt_c1(c, MT_OP_isfinite, scaled);
+  mt_tensor *const all = mt_c3(c, MT_OP_where, fits, y, detached(c, wide));
+  call->out[0] = mt_ccast(c, all, x->v.dtype);
+  return MT_OK;
+}
+
 /* ---- normal distributions and entropies ---- */
 
 /* t + x / sqrt(2), t being -x / sqrt(2) rounded. Of float64: both factors are halved so
@@ -120,12 +194,6 @@ static mt_tensor *rounding(mt_calc *c, mt_tensor *x, mt_tensor *t) {
   y = mt_c3(c, MT_OP_addcmul, y, lower, mt_cnum(c, part[0]));
   y = mt_c3(c, MT_OP_addcmul, y, lower, mt_cnum(c, part[1]));
   return mt_c3(c, MT_OP_addcmul, y, upper, mt_cnum(c, part[2]));
-}
-
-static mt_tensor *detached(mt_calc *c, mt_tensor *x) {
-  mt_tensor *y = NULL;
-  if (x && c->status == MT_OK) c->status = mt_detach(x, &y);
-  return mt_cown(c, y);
 }
 
 static mt_tensor *scaled(mt_calc *c, mt_tensor *x) {

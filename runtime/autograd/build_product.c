@@ -1,5 +1,5 @@
-/* runtime/autograd/build_product.c -- composite ops made of products: outer, inner, kron,
-** cross, the addmm family, powers and chains of matrices, what elimination gives. */
+/* runtime/autograd/build_product.c -- composite ops made of products: outer, inner,
+** vecdot, kron, cross, the addmm family, powers and chains of matrices, what elimination gives. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +54,21 @@ mt_status mt_build_inner(mt_build_call *c) {
   mt_tensor *const y = mt_c2(c->calc, MT_OP_matmul, as_rows(c->calc, a),
                              mt_ctranspose(c->calc, as_rows(c->calc, b), 0, 1));
   c->out[0] = mt_creshape(c->calc, y, na + nb, shape);
+  return MT_OK;
+}
+
+/* dim counts among a's. */
+mt_status mt_build_vecdot(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const a = call->in[0];
+  int64_t dim;
+  MT_TRY(mt_cdim(&call->attr[0], &a->v, 3, &dim));
+  mt_tensor *const y = mt_c2(c, MT_OP_mul, mt_cwide(c, a), call->in[1]);
+  if (!y) return MT_OK;
+  if (y->v.ndim > 0) dim += y->v.ndim - (a->v.ndim > 0 ? a->v.ndim : 1);
+  mt_tensor *const sum = mt_creduce(c, MT_OP_sum, y, dim, false);
+  const mt_dtype as = mt_dtype_promote(a->v.dtype, call->in[1]->v.dtype);
+  call->out[0] = sum && MT_IS_FLOAT(sum->v.dtype) ? mt_ccast(c, sum, as) : sum;
   return MT_OK;
 }
 

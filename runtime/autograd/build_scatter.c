@@ -1,5 +1,6 @@
 /* runtime/autograd/build_scatter.c -- composite ops that read and write at positions:
-** scatter, scatter_reduce, take, take_along_dim, put, index_fill. */
+** scatter, scatter_reduce, take, take_along_dim, put, index_fill,
+** index_add of scaled slices. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -186,5 +187,18 @@ mt_status mt_build_index_fill(mt_build_call *call) {
   if (x->v.ndim > 0) shape[dim] = mt_numel(&index->v);
   value = mt_cexpand(c, value, x->v.ndim, shape);
   call->out[0] = mt_calong(c, MT_OP_index_copy, x, dim, index, value);
+  return MT_OK;
+}
+
+mt_status mt_build_index_add(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *const x = call->in[0], *const src = call->in[2];
+  const mt_attr *const alpha = &call->attr[1];
+  if (!MT_IS_FLOAT(src->v.dtype) && !alpha->is_int && alpha->f != trunc(alpha->f))
+    return mt_fail_arg(MT_EARG, 5, "alpha is %g beside integers", alpha->f);
+  mt_tensor *const scaled =
+      mt_ccast(c, mt_c2(c, MT_OP_mul, src, mt_cnumber(c, alpha)), src->v.dtype);
+  call->out[0] =
+      mt_calong(c, MT_OP_index_add, x, call->attr[0].i[0], call->in[1], scaled);
   return MT_OK;
 }

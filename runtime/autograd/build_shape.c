@@ -169,6 +169,56 @@ mt_status mt_build_repeat_interleave(mt_build_call *c) {
   return MT_OK;
 }
 
+static mt_tensor *found(mt_calc *c, mt_tensor *sorted, mt_tensor *x) {
+  mt_tensor *const in[] = {sorted, x};
+  const mt_attr right = mt_attr_i(1);
+  return mt_ca(c, MT_OP_searchsorted, 2, in, 0, 1, &right, NULL);
+}
+
+/* How often each of the n slices stands in the result, int64, and the sum. */
+static mt_status read_repeats(mt_calc *c, mt_tensor *given, int64_t n,
+                              mt_tensor **repeats /* [out] */,
+                              int64_t *total /* [out] */) {
+  if (given->v.ndim > 1 || (mt_numel(&given->v) != 1 && mt_numel(&given->v) != n)) {
+    return mt_fail_arg(MT_ESHAPE, 2, "repeats has shape %s, want [%" PRId64 "] or [1]",
+                       mt_view_text(&given->v), n);
+  }
+  *repeats = mt_cexpand(c, mt_cas(c, given, MT_I64), 1, &n);
+  mt_tensor *const bad = mt_c2(c, MT_OP_logical_or, mt_c2(c, MT_OP_ne, *repeats, given),
+                               mt_c2(c, MT_OP_lt, *repeats, mt_cint(c, 0)));
+  if (mt_citem(c, mt_c1(c, MT_OP_any, bad), NULL)) {
+    return mt_fail_arg(MT_EARG, 2,
+                       "repeats has elements that are negative or no whole "
+                       "numbers");
+  }
+  double sum = 0;
+  mt_citem(c, mt_c1(c, MT_OP_sum, mt_ccast(c, *repeats, MT_F64)), &sum);
+  if (sum > 0x1p62) return mt_fail_arg(MT_ESHAPE, 2, "repeats sums up to %g", sum);
+  *total = mt_citem(c, mt_c1(c, MT_OP_sum, *repeats), NULL);
+  return c->status;
+}
+
+mt_status mt_build_repeat_each(mt_build_call *call) {
+  mt_calc *const c = call->calc;
+  mt_tensor *x = call->in[0], *repeats = NULL;
+  int64_t dim = 0, total, numel;
+  if (call->attr[0].n < 0 || x->v.ndim == 0) {
+    x = flattened(c, x);
+  } else {
+    MT_TRY(mt_cdim_among(&call->attr[0], x->v.ndim, &x->v, 3, &dim));
+  }
+  if (!x) return MT_OK;
+  const int64_t n = x->v.shape[dim];
+  MT_TRY(read_repeats(c, call->in[1], n, &repeats, &total));
+  const int64_t sizes[] = {n ? mt_numel(&x->v) / n : 0, total};
+  MT_TRY(mt_shape_numel(2, sizes, mt_dtype_size(x->v.dtype), &numel));
+  const mt_attr first = mt_attr_i(0);
+  mt_tensor *const ends = mt_c1a(c, MT_OP_cumsum, repeats, 1, &first);
+  mt_tensor *const place = mt_ccount(c, mt_device_of(x), 1, &total, 0);
+  call->out[0] = mt_calong(c, MT_OP_index_select, x, dim, found(c, ends, place), NULL);
+  return MT_OK;
+}
+
 /* ---- roll ---- */
 
 static mt_tensor *rolled(mt_calc *c, mt_tensor *x, int64_t dim, int64_t shift) {

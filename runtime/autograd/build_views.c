@@ -1,5 +1,5 @@
 /* runtime/autograd/build_views.c -- composite ops that look at a tensor in another way:
-** movedim, unflatten, as_strided, diagonals, turns, dims added in front or behind. */
+** movedim, unflatten, as_strided, bits, diagonals, turns, dims added in front or behind. */
 #include <stdlib.h>
 #include <string.h>
 #include "runtime/autograd/parts.h"
@@ -23,6 +23,19 @@ mt_status mt_build_reshape_as(mt_build_call *c) {
 }
 mt_status mt_build_expand_as(mt_build_call *c) {
   c->out[0] = shaped(c, MT_OP_expand);
+  return MT_OK;
+}
+
+/* The bytes of x as another dtype; x itself, with its history, in its own. */
+mt_status mt_build_view_bits(mt_build_call *c) {
+  mt_tensor *const x = c->in[0];
+  const mt_dtype dtype = (mt_dtype)c->attr[0].i[0];
+  if (dtype == x->v.dtype) {
+    c->out[0] = mt_c1(c->calc, MT_OP__alias, x);
+    return MT_OK;
+  }
+  MT_TRY(mt_alias_bits(x, dtype, &c->out[0]));
+  mt_cown(c->calc, c->out[0]);
   return MT_OK;
 }
 
@@ -208,10 +221,11 @@ mt_status mt_build_rot90(mt_build_call *c) {
                        mt_view_text(&x->v));
   }
   const int64_t turns = (c->attr[0].i[0] % 4 + 4) % 4;
-  const int64_t dim[] = {c->attr[1].i[0], c->attr[2].i[0]};
-  if (dim[0] == dim[1]) {
-    return mt_fail_arg(MT_EARG, 4, "dim %d is given twice", (int)dim[0] + 1);
+  const mt_attr *const given = &c->attr[1];
+  if (given->n >= 0 && given->n != 2) {
+    return mt_fail_arg(MT_EARG, 3, "2 dims expected, got %d", given->n);
   }
+  const int64_t first[] = {0, 1}, *const dim = given->n < 0 ? first : given->i;
   mt_tensor *y = x;
   if (turns == 0) {
     y = mt_c1(c->calc, MT_OP_clone, x);

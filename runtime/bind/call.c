@@ -21,6 +21,11 @@ static void begin(mtl_call *c, lua_State *L, mt_op op, int first, const char *fn
 
 /* ---- errors ---- */
 
+/* Internal rows are forms of the op that has the rest of their name. */
+static const char *public_name(const mt_opinfo *op) {
+  return op->name + (op->name[0] == '_');
+}
+
 int mtl_raise_param(const mtl_call *c, int k, const char *text) {
   const char *name = c->op->param[k].name;
   const size_t n = strlen(name);
@@ -51,16 +56,17 @@ static const char *wanted(mt_param_type type) {
 
 /* Inputs of composite ops that may be numbers, by name. */
 static bool named_value(const mt_opinfo *op, int k) {
-  static const char *const names[] = {"value", "values", "src", "q"};
-  for (size_t i = 0; op->kind == MT_KIND_COMPOSITE && i < 4; i++)
+  static const char *const names[] = {"value", "values", "src", "q", "lo", "hi"};
+  for (size_t i = 0; op->kind == MT_KIND_COMPOSITE && i < 6; i++)
     if (strcmp(op->param[k].name, names[i]) == 0) return true;
   return false;
 }
 
 /* May a number stand for this input? */
 static bool takes_number(const mt_opinfo *op, int k) {
-  if (op->param[k].type != MT_PARAM_INPUT) return false;
-  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where || named_value(op, k);
+  if (op->param[k].type > MT_PARAM_OPTIONAL) return false;
+  return op->kind <= MT_KIND_TERNARY || op->op == MT_OP_where || op->op == MT_OP__div ||
+         named_value(op, k);
 }
 
 int mtl_raise_type(const mtl_call *c, int k, const char *got) {
@@ -87,8 +93,9 @@ static int raise_last(const mtl_call *c) {
     }
     e->arg = c->at[k]; /* 0 for a preset: no argument in particular */
   }
-  const size_t n = strlen(c->op->name);
-  if (e->arg == 0 && strncmp(e->text, c->op->name, n) == 0 && e->text[n] == ':') {
+  const char *const name = public_name(c->op);
+  const size_t n = strlen(name);
+  if (e->arg == 0 && strncmp(e->text, name, n) == 0 && e->text[n] == ':') {
     return luaL_error(c->L, "%s", e->text); /* it names the op itself */
   }
   return mtl_raise(c->L, c->fname);
@@ -96,11 +103,24 @@ static int raise_last(const mtl_call *c) {
 
 /* ---- which argument is which parameter ---- */
 
-static int find_param(const mt_opinfo *op, const char *name) {
+static int param_named(const mt_opinfo *op, const char *name) {
   for (int k = 0; k < op->nparams; k++) {
     if (strcmp(op->param[k].name, name) == 0) return k;
   }
   return -1;
+}
+
+/* Under the row's own name, or that of PyTorch or NumPy. */
+static int find_param(const mt_opinfo *op, const char *name) {
+  static const char *const names[][2] = {{"axis", "dim"},
+                                         {"keepdims", "keepdim"},
+                                         {"min", "lo"},
+                                         {"max", "hi"},
+                                         {"eps", "epsilon"}};
+  const int k = param_named(op, name);
+  for (size_t i = 0; k < 0 && i < sizeof names / sizeof *names; i++)
+    if (strcmp(name, names[i][0]) == 0) return param_named(op, names[i][1]);
+  return k;
 }
 
 static int raise_unknown(const mtl_call *c, const char *key) {
@@ -113,7 +133,8 @@ static int raise_unknown(const mtl_call *c, const char *key) {
     n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", p->name);
   }
   return mtl_argerror(c->L, c->options, c->fname,
-                      "unknown option '%.40s'; '%s' takes %s", key, c->op->name, names);
+                      "unknown option '%.40s'; '%s' takes %s", key, public_name(c->op),
+                      names);
 }
 
 /* Put each option on the stack. given: how many parameters came by position. */

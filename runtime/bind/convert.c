@@ -284,7 +284,8 @@ static int tensor_copy_into(lua_State *L) {
   mt_tensor *const in[2] = {mtl_check_tensor(L, 1, "copy_"),
                             mtl_check_tensor(L, 2, "copy_")};
   mt_retain(in[0]), mt_retain(in[1]);
-  const mt_status status = mt_apply_inplace(ctx, MT_OP__copy, 2, in, NULL);
+  mt_status status = mt_check_number(in[1], in[0]->v.dtype, 2);
+  if (status == MT_OK) status = mt_apply_inplace(ctx, MT_OP__copy, 2, in, NULL);
   mt_release(in[0]), mt_release(in[1]);
   raise_if(L, "copy_", status);
   lua_settop(L, 1);
@@ -339,16 +340,36 @@ static int tensor_equal(lua_State *L) {
 
 static double check_tolerance(lua_State *L, int arg, double preset) {
   if (lua_isnoneornil(L, arg)) return preset;
-  if (lua_type(L, arg) != LUA_TNUMBER || !(lua_tonumber(L, arg) >= 0)) {
+  if (lua_type(L, arg) != LUA_TNUMBER || !(lua_tonumber(L, arg) >= 0))
     mtl_argerror(L, arg, "allclose", "a number not below 0 expected");
-  }
   return lua_tonumber(L, arg);
 }
 
+/* {rtol =, atol =, equal_nan =} at 3 -> their values at 3 .. 5 */
+static void unpack_tolerances(lua_State *L) {
+  static const char *const names[] = {"rtol", "atol", "equal_nan"};
+  if (!lua_istable(L, 3)) return;
+  lua_settop(L, 3);
+  lua_pushnil(L);
+  while (lua_next(L, 3)) {
+    const char *const key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+    int i = 0;
+    while (i < 3 && strcmp(key, names[i]) != 0) i++;
+    if (i == 3)
+      mtl_argerror(L, 3, "allclose",
+                   "unknown option '%.40s'; 'allclose' takes rtol, atol, equal_nan",
+                   key);
+    lua_pop(L, 1);
+  }
+  for (int i = 0; i < 3; i++) lua_getfield(L, 3, names[i]);
+  lua_remove(L, 3);
+}
+
 /* t:allclose(u[, rtol = 1e-5[, atol = 1e-8[, equal_nan = false]]]): same shape, and
-** |t - u| <= atol + rtol * |u| everywhere */
+** |t - u| <= atol + rtol * |u| everywhere; the last three by name, too */
 static int tensor_allclose(lua_State *L) {
   mtl_enter(L);
+  unpack_tolerances(L);
   const mt_tensor *t = mtl_check_tensor(L, 1, "allclose");
   const mt_tensor *u = mtl_check_tensor(L, 2, "allclose");
   const double rtol = check_tolerance(L, 3, 1e-5), atol = check_tolerance(L, 4, 1e-8);

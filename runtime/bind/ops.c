@@ -4,11 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/bind/forms.h"
 #include "runtime/bind/state.h"
 
 /* A function of Lua: an op, and the name that it is called by. */
 typedef struct callee {
   mt_op op;
+  const mtl_form *form; /* [optional] */
   char name[36];
 } callee;
 
@@ -27,6 +29,10 @@ static int stands_in(lua_State *L, const char *name) {
   return 0;
 }
 
+static mt_op op_of(lua_State *L, const callee *f) {
+  return f->form ? mtl_choose_form(L, f->form, f->name) : f->op;
+}
+
 static bool has_table(lua_State *L) {
   return lua_istable(L, 1) || lua_istable(L, 2) || lua_istable(L, 3);
 }
@@ -36,14 +42,14 @@ static int call_op(lua_State *L) {
   mtl_state *s = mtl_enter_state(L);
   const callee *f = lua_touserdata(L, lua_upvalueindex(1));
   if (has_table(L) && stands_in(L, f->name)) return 1;
-  return mtl_call_op_of(L, s, f->op, 1, f->name);
+  return mtl_call_op_of(L, s, op_of(L, f), 1, f->name);
 }
 
 /* x:NAME_(...): the result overwrites x, which is returned; upvalue: a callee */
 static int call_op_inplace(lua_State *L) {
   mtl_state *s = mtl_enter_state(L);
   const callee *f = lua_touserdata(L, lua_upvalueindex(1));
-  return mtl_call_op_inplace_of(L, s, f->op, 1, f->name);
+  return mtl_call_op_inplace_of(L, s, op_of(L, f), 1, f->name);
 }
 
 /* How many dims x at 1 has, of which t takes at most 2. */
@@ -287,6 +293,7 @@ static void push_callee(lua_State *L, lua_CFunction fn, mt_op op, const char *na
                         const char *bar) {
   callee *f = lua_newuserdatauv(L, sizeof *f, 0);
   f->op = op;
+  f->form = mtl_form_of(op);
   snprintf(f->name, sizeof f->name, "%s%s", name, bar);
   lua_pushcclosure(L, fn, 1);
 }

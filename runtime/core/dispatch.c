@@ -369,12 +369,19 @@ static mt_status view(mt_context *ctx, const mt_opinfo *op, mt_tensor *x, mt_att
                   from + plan.offset, out);
 }
 
+/* Numbers that stand in the result: an integer dtype has to hold them. */
+static mt_status check_numbers(int nin, mt_tensor *const *in, mt_dtype dtype) {
+  for (int i = 0; i < nin; i++) MT_TRY(mt_check_number(in[i], dtype, i + 1));
+  return MT_OK;
+}
+
 static mt_status by_rule(run *r, mt_tensor *const *in, mt_attr *attr, mt_tensor **out,
                          uint64_t *position) {
   mt_plan plan;
   mt_dtype dtype;
   MT_TRY(mt_plan_dtype(r->ctx, r->op, r->nin, in, &dtype));
   MT_TRY(make_plan(&plan, r->ctx, r->op, r->nin, r->in, attr, dtype));
+  if (r->op->op == MT_OP_where) MT_TRY(check_numbers(r->nin, in, dtype));
   const mt_entry *entry = r->backend->forward[r->op->op];
   if (!entry)
     return mt_fail(MT_EUNSUPPORTED, "%s: no kernel on %s", r->op->name,

@@ -239,6 +239,50 @@ mt_status mt_alias_same(mt_tensor *t, mt_tensor **out) {
   return MT_OK;
 }
 
+/* A count of elements of `from` bytes as one of elements of `to` bytes. */
+static bool recount(int64_t *n, size_t from, size_t to) {
+  const int64_t bytes = *n * (int64_t)from;
+  *n = bytes / (int64_t)to;
+  return bytes % (int64_t)to == 0;
+}
+
+static bool recount_view(mt_view *v, size_t from, size_t to) {
+  const int last = v->ndim - 1;
+  if (from == to) return true;
+  if (last < 0 || (v->stride[last] != 1 && v->shape[last] > 1)) return false;
+  bool fits = recount(&v->shape[last], from, to);
+  v->stride[last] = 1;
+  if (mt_numel(v) == 0) mt_default_strides(v->ndim, v->shape, v->stride);
+  for (int d = 0; d < last && mt_numel(v) > 0; d++) {
+    if (v->shape[d] == 1) v->stride[d] = 1;
+    fits = (recount(&v->stride[d], from, to) || v->shape[d] == 1) && fits;
+  }
+  return fits;
+}
+
+mt_status mt_alias_bits(mt_tensor *t, mt_dtype dtype, mt_tensor **out) {
+  const size_t from = mt_dtype_size(t->v.dtype), to = mt_dtype_size(dtype);
+  mt_tensor *alias;
+  *out = NULL;
+  if (t->v.dtype == MT_BOOL || dtype == MT_BOOL)
+    return mt_fail_arg(MT_EDTYPE, 1, "bool shares no bytes with %s; to() converts",
+                       mt_dtype_name(dtype == MT_BOOL ? t->v.dtype : dtype));
+  MT_TRY(mt_alias_same(t, &alias));
+  alias->wrapped = false;
+  alias->v.dtype = dtype;
+  if (recount_view(&alias->v, from, to) && recount(&alias->offset, from, to)) {
+    *out = alias;
+    return MT_OK;
+  }
+  mt_release(alias);
+  return mt_fail_arg(
+      MT_ESHAPE, 1,
+      "elements of %zu bytes do not fit %s of shape %s: its last dim has "
+      "to be contiguous, and its size, offset and other strides "
+      "multiples of that",
+      to, mt_dtype_name(t->v.dtype), mt_view_text(&t->v));
+}
+
 mt_status mt_check_number(const mt_tensor *value, mt_dtype d, int arg) {
   if (!value->wrapped || value->v.dtype == MT_BOOL) return MT_OK;
   mt_attr number = {.n = 1, .is_int = MT_IS_INT(value->v.dtype)};

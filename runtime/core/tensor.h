@@ -73,6 +73,10 @@ mt_status mt_alias(mt_tensor *t, int ndim, const int64_t *shape, const int64_t *
 
 /* The same with t's own geometry. */
 mt_status mt_alias_same(mt_tensor *t, mt_tensor **out /* [out] */);
+/* The same bytes as elements of another dtype: the last dim, whose elements are
+** neighbours then, gets longer or shorter unless the sizes are alike.
+** MT_EDTYPE: one of both is bool. MT_ESHAPE: elements would be cut, or spread. */
+mt_status mt_alias_bits(mt_tensor *t, mt_dtype dtype, mt_tensor **out /* [out] */);
 
 /* mt_check_holds of a wrapped number; other tensors are converted as they come. */
 mt_status mt_check_number(const mt_tensor *value, mt_dtype d, int arg);

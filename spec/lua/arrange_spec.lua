@@ -34,6 +34,30 @@ local function on(device)
         { indexing = "z" })
     end)
 
+    it("unravel_index gives positions of each dim", function()
+      local x = mt.arange(24, { device = device }):view(2, 3, 4)
+      local i, j, k = mt.unravel_index(mt.tensor({ { 1, 24 }, { 8, -1 } },
+        { device = device }), x:shape())
+      assert.same({ { 1, 2 }, { 1, 2 } }, i:totable())
+      assert.same({ { 1, 3 }, { 2, 3 } }, j:totable())
+      assert.same({ { 1, 4 }, { 4, 4 } }, k:totable())
+      assert.equal("int64", i:dtype())
+      i, j, k = mt.unravel_index(x:argmax(), { 2, 3, 4 })
+      assert.same({ 2, 3, 4 }, { i:item(), j:item(), k:item() })
+      assert.same({ 2, 1 }, { mt.unravel_index(-2, { 2, 2 }) })
+      local text = "'unravel_index' (a position in a tensor of shape [2, 2] expected: "
+        .. "1 .. 4 or -4 .. -1)"
+      for _, bad in ipairs { 0, 5, -5, math.mininteger } do
+        says(text, mt.unravel_index, bad, { 2, 2 })
+        says(text, mt.unravel_index, mt.tensor({ 1, bad }, { dtype = "int64" }),
+          { 2, 2 })
+      end
+      says(text, mt.unravel_index, mt.tensor { 1.5 }, { 2, 2 })
+      says("'unravel_index' (shape[1] must be at least 0, got -1)", mt.unravel_index, 1,
+        { -1 })
+      assert.same({ 0 }, mt.unravel_index(mt.zeros(0), { 3 }):shape())
+    end)
+
     it("broadcast_tensors expands to one shape", function()
       local x, y = mt.broadcast_tensors(range(1, 3), mt.ones(2, 1, { device = device }))
       assert.same({ 2, 3 }, x:shape())

@@ -37,6 +37,23 @@ local function on(device)
       close({ 1, 1 }, (T { 0, 0 / 0, 1 }:histogram(2, { range = { 0, 1 } })))
     end)
 
+    it("histogramdd counts points in boxes", function()
+      local x = T { { 0, 1 }, { 1, 0 }, { 2, 0 }, { 2, 2 }, { 0.5, 3 } }
+      local count, edges = x:histogramdd { 2, 3 }
+      close({ { 0, 1, 1 }, { 2, 0, 1 } }, count)
+      close({ 0, 1, 2 }, edges[1])
+      close({ 0, 1, 2, 3 }, edges[2])
+      count = x:histogramdd(2, { range = { { 0, 1 }, { 0, 2 } },
+        weight = T { 1, 2, 4, 8, 16 } })
+      close({ { 0, 1 }, { 2, 0 } }, count)
+      count = mt.histogramdd(x, { T { 0, 2 }, T { 0, 1, 3 } }, { density = true })
+      close({ { 0.2, 0.15 } }, count)
+      close({ 0, 0 }, (T({}):view(0, 1):histogramdd(2)))
+      close({ 1, 0 }, (T { { 0 }, { 0 / 0 }, { 9 } }:histogramdd(2,
+        { range = { { 0, 1 } } })))
+      assert.equal("float32", T({ { 1 } }, "int64"):histogramdd(1):dtype())
+    end)
+
     it("gradient takes numbers, coordinates, and parabolas at the ends", function()
       local x = T { 1, 4, 9, 16, 30 }
       close({ 3, 4, 6, 10.5, 14 }, (mt.gradient(x)))
@@ -134,6 +151,14 @@ describe("wrong arguments", function()
       x + 0 / 0, 2)
     says("'histogram' (a range beside edges)", mt.histogram, x, mt.arange(3),
       { range = { 0, 1 } })
+    says("'histogramdd' (points of 1 .. 12 dims expected, got shape [2])",
+      mt.histogramdd, mt.zeros(2))
+    says("'histogramdd' (2 bins for 3 dims)", mt.histogramdd, x, { 1, 2 })
+    says("'histogramdd' (bins must be at least 1, got 0)", mt.histogramdd, x, 0)
+    says("'histogramdd' (weight has shape [3], want [2])", mt.histogramdd, x, 2,
+      { weight = mt.zeros(3) })
+    says("'histogramdd' (range[2] must be at least 1, got 0", mt.histogramdd, x, 2,
+      { range = { { 1, 0 } } })
     says("'float_power' (tensor expected, got integer)", mt.float_power, 2, 3)
   end)
 end)

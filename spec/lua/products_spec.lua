@@ -229,6 +229,31 @@ local function on(device)
     end)
   end)
 
+  describe("matrix_exp on " .. device, function()
+    it("is e to the power of a matrix", function()
+      local turn = mt.tensor({ { 0, -1 }, { 1, 0 } }, { dtype = "float64",
+        device = device })
+      for _, angle in ipairs { 0, 0.3, 2, 30 } do
+        local c, s = math.cos(angle), math.sin(angle)
+        near(mt.tensor({ { c, -s }, { s, c } }, { dtype = "float64" }),
+          (turn * angle):matrix_exp())
+      end
+      local list = mt.tensor({ 1, -2, 0.5 }, { device = device })
+      assert.is_true(list:diag():matrix_exp():allclose(list:exp():diag(), 1e-6, 1e-7))
+      local nilpotent = mt.tensor({ { 0, 100 }, { 0, 0 } }, { device = device })
+      assert.same({ { { 1, 100 }, { 0, 1 } } }, nilpotent:unsqueeze(1):matrix_exp()
+        :totable())
+      local empty = mt.zeros(2, 0, 0, { device = device })
+      assert.same({ 2, 0, 0 }, empty:matrix_exp():shape())
+    end)
+
+    it("has gradients, and those have some", function()
+      local x = randn { 2, 3, 3 }:requires_grad_()
+      assert.is_true(mt.gradcheck(mt.matrix_exp, { x }))
+      assert.is_true(mt.gradgradcheck(mt.matrix_exp, { x }))
+    end)
+  end)
+
   describe("matrix_norm on " .. device, function()
     -- singular values 3, 2, 1 between two reflections
     local function reflection(list)
@@ -307,6 +332,8 @@ devices.each(_ENV, on)
 describe("products", function()
   it("name what is wrong", function()
     local a, b = mt.ones(2, 3), mt.ones(3, 4)
+    says("'matrix_exp' (square matrices expected, got shape [2, 3])", a.matrix_exp, a)
+    says("'matrix_exp' (floats expected, got int64)", mt.matrix_exp, a:long())
     says("'einsum' ('ij,jk->iz': no tensor has 'z')", mt.einsum, "ij,jk->iz", a, b)
     says("'einsum' ('ij': 1 operands, but 2 tensors)", mt.einsum, "ij", a, b)
     says("'1' is no subscript", mt.einsum, "i1,jk", a, b)

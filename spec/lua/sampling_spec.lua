@@ -63,6 +63,30 @@ local function on(device)
       end
     end)
 
+    it("poisson", function()
+      for _, rate in ipairs { 1e-3, 0.5, 9.5, 10, 70, 1e6 } do
+        local x = floats("float64"):fill_(rate):poisson()
+        near(rate, x:mean():item(), rate ^ 0.5)
+        -- of a variance: its own is rate + 2 rate^2 over the number
+        near(rate, x:var():item(), (rate + 2 * rate ^ 2) ^ 0.5)
+        assert.is_true(x:eq(x:floor()):logical_and(x:ge(0)):all():item())
+      end
+      for _, rate in ipairs { 3, 12 } do -- one by inversion, one by rejection
+        local x, p, sum = floats():fill_(rate):poisson(), math.exp(-rate), 0
+        for k = 1, 2 * rate do
+          sum = sum + p
+          below(sum, x, k)
+          p = p * rate / k
+        end
+      end
+      local mixed = mt.tensor({ { 0, 1e5 }, { 0, 1e-9 } }, { dtype = "float16",
+        device = device })
+      local x = mixed:clamp(0, 6e4):poisson()
+      assert.same({ "float16", { 2, 2 } }, { x:dtype(), x:shape() })
+      assert.same({ 0, 0 }, x:select(1, 2):totable())
+      assert.same({ 0 }, mt.poisson(mt.zeros({ 0 }, { device = device })):shape())
+    end)
+
     it("randint_like", function()
       local x = mt.randint_like(floats("int16"), -2, 2)
       assert.equal("int16", x:dtype())
@@ -125,6 +149,10 @@ describe("wrong arguments", function()
     says("'exponential_' (rate must be above 0, got 0", mt.exponential_, mt.zeros(2), 0)
     says("'geometric_' (p must be below 1, got 1", mt.geometric_, mt.zeros(2), 1)
     says("'log_normal_' (std must be above 0", mt.log_normal_, mt.zeros(2), 0, -1)
+    says("'poisson' (rates of 0 .. 2^52 expected)", mt.poisson, mt.tensor { 1, -1 })
+    says("'poisson' (rates of 0 .. 2^52 expected)", mt.poisson, mt.tensor { 0 / 0 })
+    says("'poisson' (a float dtype expected, got int64)", mt.poisson,
+      mt.ones(2, { dtype = "int64" }))
     says("'randint_like' (high must be at least 3, got 2)", mt.randint_like,
       mt.zeros(2), 3, 2)
   end)

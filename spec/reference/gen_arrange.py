@@ -48,7 +48,7 @@ def views():
     for k in (0, 1, 2, 3, -1, 5):
         view("rot90", "%d turns" % k, (3, 4), lambda x: x.rot90(k, (0, 1)), dict(k=k))
     view("rot90", "other dims", (2, 3, 2), lambda x: x.rot90(1, (2, 0)),
-         dict(k=1, dim0=3, dim1=1))
+         dict(k=1, dim=[3, 1]))
     view("fliplr", "matrix", (3, 4), lambda x: x.fliplr(), {})
     view("flipud", "matrix", (3, 4), lambda x: x.flipud(), {})
     view("flipud", "vector", (3,), lambda x: x.flipud(), {})

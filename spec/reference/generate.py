@@ -29,6 +29,7 @@ STARTS = {
     "gen_arrange": (2,),
     "gen_inverse": (3,),
     "gen_names": (4,),
+    "gen_forms": (5,),
 }
 
 

@@ -24,7 +24,7 @@ local function is_input(param)
 end
 
 --- Call an op as Lua code does: everything by position, or (by_name) all but the first
---- argument in the trailing table.
+--- argument in the trailing table. `_name`: that form of the op `name`.
 function harness.call(name, inputs, attrs, by_name, as_method)
   local row = rows[name:gsub("_$", "")] or rows[name]
   local params = row and row.params or harness.functions[name]
@@ -50,6 +50,7 @@ function harness.call(name, inputs, attrs, by_name, as_method)
   else
     while args.n > 0 and args[args.n] == nil do args.n = args.n - 1 end
   end
+  name = name:gsub("^_", "")
   local f = as_method and inputs[1][name] or mt[name]
   if not f then error("mt." .. name .. " does not exist", 0) end
   return table.pack(f(table.unpack(args, 1, args.n)))

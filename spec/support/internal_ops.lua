@@ -26,4 +26,5 @@ return {
   _slice = "spec/index_spec.lua",
   _as_strided = "spec/views_spec.lua",
   _alias = "spec/autograd_spec.lua",
+  _view = "spec/forms_spec.lua",
 }

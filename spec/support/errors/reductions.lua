@@ -17,8 +17,11 @@ return {
     "bad argument #1 to 'sum' (dim: integer expected, got 1.5)" },
   { 'mt.zeros(2, 3):sum("a")',
     "bad argument #1 to 'sum' (dim: dim or list of dims expected, got string)" },
-  { "mt.zeros(2, 3):sum{axis = 1}",
-    "bad argument #1 to 'sum' (unknown option 'axis'; 'sum' takes dim, keepdim)" },
+  { "mt.zeros(2, 3):sum{dims = 1}",
+    "bad argument #1 to 'sum' (unknown option 'dims'; 'sum' takes dim, keepdim)" },
+  { "mt.zeros(2, 3):sum{axis = 3}",
+    "bad argument #1 to 'sum' (option 'dim': dim 3 is out of range for shape [2, 3]: "
+      .. "1 .. 2 or -2 .. -1)" },
   { "mt.zeros(3):diff{first = 1}", "bad argument #1 to 'diff' (unknown option 'first'; "
     .. "'diff' takes n, dim, prepend, append)" },
   { "mt.ones(3):bincount{weight = 1}", "bad argument #1 to 'bincount' "

@@ -11,8 +11,7 @@ return {
   { "mt.zeros(3, 4):view(-2, 6)",
     "bad argument #1 to 'view' (shape [-2, 6]: a size is negative)" },
   { 'mt.zeros(3, 4):view("a")',
-    "bad argument #1 to 'view' (shape: integer or list of integers expected, got "
-      .. "string)" },
+    "bad argument #1 to 'view' (unknown dtype 'a')" },
   { "mt.zeros(3, 4):view()",
     "bad argument #1 to 'view' (shape: integer or list of integers expected, got "
       .. "no value)" },
