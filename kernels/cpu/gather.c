@@ -4,10 +4,13 @@
 #include "kernels/cpu/positions.h"
 
 /* Moves n elements between `other`, at positions at[i], and `same`. at[n ..
-** n + AHEAD - 1] may be read, too: the targets of elements to come are fetched. */
-#define AHEAD 16
+** n + AHEAD - 1] may be read, too: the targets of elements to come are fetched, and, 8
+** bytes with each element, what is at `next`: all at once would hold up the others. */
+#define AHEAD       16
+#define INDEX_AHEAD 1024 /* elements */
 typedef void (*row_fn)(int64_t n, char *other, int64_t other_step, int64_t along,
-                       char *same, int64_t same_step, const int64_t *at);
+                       char *same, int64_t same_step, const int64_t *at,
+                       const char *next);
 
 /* A walk over the index (contiguous): `other` is x for gather, y for scatter_add;
 ** `same` is indexed like the index itself: y, or src. Strides in bytes, 0 along dim
@@ -52,6 +55,11 @@ static walk make_walk(const mt_call *call, const mt_view *other, const mt_view *
   return w;
 }
 
+/* What of the index is fetched while the elements from i on are moved. */
+static const char *next_of(const walk *w, int64_t i) {
+  return w->index->data + (i + INDEX_AHEAD) * mt_cpu_size(w->index->dtype);
+}
+
 /* All of the index whose coordinate in dim shared is in lo .. hi-1, in order. */
 static void run_walk(void *context, int64_t lo, int64_t hi) {
   const walk *w = context;
@@ -76,7 +84,8 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
       const bool within =
           mt_positions(w->call, w->index, linear, count, w->limit, true, position);
       if (within || !w->writes)
-        w->row(count, other, w->other[last], w->along, same, w->same[last], position);
+        w->row(count, other, w->other[last], w->along, same, w->same[last], position,
+               next_of(w, linear));
     }
     int d = last - 1;
     while (d >= 0 && ++at[d] == end[d]) at[d] = begin[d], d--;
@@ -99,17 +108,21 @@ static mt_status start(walk *w, bool share) {
 
 #define GATHER_ROW(T, sfx)                                                          \
   INLINE void gather_steps_##sfx(int64_t n, char *x, int64_t x_step, int64_t along, \
-                                 char *y, int64_t y_step, const int64_t *at) {      \
-    for (int64_t i = 0; i < n; i++, x += x_step, y += y_step)                       \
+                                 char *y, int64_t y_step, const int64_t *at,        \
+                                 const char *next) {                                \
+    for (int64_t i = 0; i < n; i++, x += x_step, y += y_step) {                     \
+      __builtin_prefetch(next + i * 8);                                             \
       *(T *)y = at[i] < 0 ? (T)0 : *(const T *)(x + at[i] * along);                 \
+    }                                                                               \
   }                                                                                 \
   static void gather_row_##sfx(int64_t n, char *x, int64_t x_step, int64_t along,   \
-                               char *y, int64_t y_step, const int64_t *at) {        \
+                               char *y, int64_t y_step, const int64_t *at,          \
+                               const char *next) {                                  \
     const int64_t size = sizeof(T);                                                 \
     if (x_step == 0 && along == size && y_step == size)                             \
-      gather_steps_##sfx(n, x, 0, size, y, size, at);                               \
+      gather_steps_##sfx(n, x, 0, size, y, size, at, next);                         \
     else                                                                            \
-      gather_steps_##sfx(n, x, x_step, along, y, y_step, at);                       \
+      gather_steps_##sfx(n, x, x_step, along, y, y_step, at, next);                 \
   }
 GATHER_ROW(uint8_t, 1)
 GATHER_ROW(uint16_t, 2)
@@ -200,7 +213,7 @@ static void run_parts(void *context, int64_t lo, int64_t hi) {
         return;
       }
       w->row(count, w->other_data, 0, w->along, w->same_data + j * w->same[0],
-             w->same[0], at);
+             w->same[0], at, next_of(w, j));
     }
 }
 
@@ -235,21 +248,22 @@ static bool is_near(int64_t n, const int64_t *at) {
 ** any steps. */
 #define ROW_OF_STEPS(name, T)                                                          \
   static void name##_row(int64_t n, char *y, int64_t y_step, int64_t along, char *src, \
-                         int64_t src_step, const int64_t *at) {                        \
+                         int64_t src_step, const int64_t *at, const char *next) {      \
     const int64_t size = sizeof(T);                                                    \
     if (y_step != 0 || along != size || src_step != size)                              \
-      name##_steps(n, y, y_step, along, src, src_step, at, 0);                         \
+      name##_steps(n, y, y_step, along, src, src_step, at, next, 0);                   \
     else if (is_near(n, at))                                                           \
-      name##_steps(n, y, 0, size, src, size, at, 0);                                   \
+      name##_steps(n, y, 0, size, src, size, at, next, 0);                             \
     else                                                                               \
-      name##_steps(n, y, 0, size, src, size, at, AHEAD);                               \
+      name##_steps(n, y, 0, size, src, size, at, next, AHEAD);                         \
   }
 
 #define ADD_ROW(dtype, T, sfx)                                                     \
   INLINE void add_##sfx##_steps(int64_t n, char *y, int64_t y_step, int64_t along, \
                                 char *src, int64_t src_step, const int64_t *at,    \
-                                int ahead) {                                       \
+                                const char *next, int ahead) {                     \
     _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) {                      \
+      __builtin_prefetch(next + i * 8);                                            \
       if (ahead) __builtin_prefetch(y + at[i + ahead] * along, 1);                 \
       T *to = (T *)(y + i * y_step + at[i] * along);                               \
       *to = (T)(*to + *(const T *)(src + i * src_step));                           \
@@ -277,8 +291,9 @@ const mt_entry mt_cpu_scatter_add = {
 #define SET_ROW(T, sfx)                                                            \
   INLINE void set_##sfx##_steps(int64_t n, char *y, int64_t y_step, int64_t along, \
                                 char *src, int64_t src_step, const int64_t *at,    \
-                                int ahead) {                                       \
+                                const char *next, int ahead) {                     \
     _Pragma("GCC unroll 4") for (int64_t i = 0; i < n; i++) {                      \
+      __builtin_prefetch(next + i * 8);                                            \
       if (ahead) __builtin_prefetch(y + at[i + ahead] * along, 1);                 \
       *(T *)(y + i * y_step + at[i] * along) = *(const T *)(src + i * src_step);   \
     }                                                                              \
@@ -292,23 +307,29 @@ SET_ROW(uint64_t, 8)
 /* V: the type that a comparison or product runs in. NaN is larger and smaller. */
 #define FOLD_ROWS(T, sfx, V, LOAD, STORE)                                       \
   static void prod_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
-                             char *src, int64_t src_step, const int64_t *at) {  \
+                             char *src, int64_t src_step, const int64_t *at,    \
+                             const char *next) {                                \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      __builtin_prefetch(next + i * 8);                                         \
       T *to = (T *)(y + at[i] * along);                                         \
       *to = (T)STORE((V)(LOAD(*to) * LOAD(*(const T *)src)));                   \
     }                                                                           \
   }                                                                             \
   static void amax_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
-                             char *src, int64_t src_step, const int64_t *at) {  \
+                             char *src, int64_t src_step, const int64_t *at,    \
+                             const char *next) {                                \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      __builtin_prefetch(next + i * 8);                                         \
       T *to = (T *)(y + at[i] * along);                                         \
       const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
       if (v > old || v != v) *to = *(const T *)src;                             \
     }                                                                           \
   }                                                                             \
   static void amin_row_##sfx(int64_t n, char *y, int64_t y_step, int64_t along, \
-                             char *src, int64_t src_step, const int64_t *at) {  \
+                             char *src, int64_t src_step, const int64_t *at,    \
+                             const char *next) {                                \
     for (int64_t i = 0; i < n; i++, y += y_step, src += src_step) {             \
+      __builtin_prefetch(next + i * 8);                                         \
       T *to = (T *)(y + at[i] * along);                                         \
       const V v = LOAD(*(const T *)src), old = LOAD(*to);                       \
       if (v < old || v != v) *to = *(const T *)src;                             \
