@@ -5,6 +5,18 @@
 #include "runtime/autograd/parts.h"
 #include "runtime/autograd/rules.h"
 
+/* How often each of 1 .. n occurs, or the sums of the weights. */
+static mt_tensor *counted(mt_calc *c, mt_tensor *index, int64_t n, mt_tensor *weights) {
+  if (!index) return NULL;
+  const mt_dtype dtype = weights ? weights->v.dtype : MT_I64;
+  mt_tensor *const one =
+      weights ? weights
+              : mt_cexpand(c, mt_cones(c, MT_I64, mt_device_of(index), 0, NULL), 1,
+                           index->v.shape);
+  return mt_calong(c, MT_OP_scatter_add,
+                   mt_czeros(c, dtype, mt_device_of(index), 1, &n), 0, index, one);
+}
+
 /* ---- unique ---- */
 
 /* Does an element (or row) differ from the one before? true for the first. like_nan: NaN
@@ -149,23 +161,58 @@ static mt_tensor *restored(mt_build_call *call, const slices *s, mt_tensor *y) {
 
 #define MANY 16384 /* elements that are worth a look at their range */
 
+/* *lo: the smallest of x, *range: how far the largest lies from it. False: not worth a
+** look; *range is the largest number. */
+static bool find_range(mt_calc *c, mt_tensor *x, int64_t *lo, uint64_t *range) {
+  *lo = 0, *range = UINT64_MAX;
+  if (x->v.shape[0] < MANY || !MT_IS_INT(x->v.dtype)) return false;
+  *lo = mt_citem(c, mt_c1(c, MT_OP_amin, x), NULL);
+  *range = (uint64_t)mt_citem(c, mt_c1(c, MT_OP_amax, x), NULL) - (uint64_t)*lo;
+  return true;
+}
+
+/* x - lo and x + lo, in int64. */
+static mt_tensor *less(mt_calc *c, mt_tensor *x, int64_t lo) {
+  x = mt_cas(c, x, MT_I64);
+  return lo == 0 ? x : mt_c2(c, MT_OP_sub, x, mt_cint(c, lo));
+}
+static mt_tensor *plus(mt_calc *c, mt_tensor *x, int64_t lo) {
+  x = mt_cas(c, x, MT_I64);
+  return lo == 0 ? x : mt_c2(c, MT_OP_add, x, mt_cint(c, lo));
+}
+
 /* Integers less their smallest, in the narrowest dtype: their keys take fewer passes.
-** *lo: the smallest, 0 if x is left alone; *bits: that they need, 0: all. */
-static mt_tensor *narrowed(mt_calc *c, mt_tensor *x, int64_t *lo, int *bits) {
+** *bits: that they need, 0: all. */
+static mt_tensor *narrowed(mt_calc *c, mt_tensor *x, int64_t lo, uint64_t range,
+                           int *bits) {
   static const mt_dtype narrow[] = {MT_U8, MT_I16, MT_I32, MT_I64};
-  *lo = 0, *bits = 0;
-  if (x->v.shape[0] < MANY || mt_dtype_size(x->v.dtype) < 4 || !MT_IS_INT(x->v.dtype))
-    return x;
-  const int64_t least = mt_citem(c, mt_c1(c, MT_OP_amin, x), NULL);
-  const int64_t hi = mt_citem(c, mt_c1(c, MT_OP_amax, x), NULL);
-  const uint64_t range = (uint64_t)hi - (uint64_t)least;
-  if (range >> 48) return x;
+  *bits = 1;
   while (range >> *bits) ++*bits;
-  if (*bits == 0) *bits = 1;
-  *lo = least;
   const int i = *bits <= 8 ? 0 : *bits <= 15 ? 1 : *bits <= 31 ? 2 : 3;
-  if (least != 0) x = mt_c2(c, MT_OP_sub, mt_cas(c, x, MT_I64), mt_cint(c, least));
-  return mt_cas(c, x, narrow[i]);
+  return mt_cas(c, less(c, x, lo), narrow[i]);
+}
+
+/* Which of the `size` values from lo on occur in x, by a table of them; the outputs that
+** are not NULL. */
+static mt_tensor *by_table(mt_calc *c, mt_tensor *x, int64_t lo, int64_t size,
+                           mt_tensor **inverse, mt_tensor **count) {
+  mt_tensor *const at = less(c, x, lo - 1); /* from 1 */
+  if (!at) return NULL;
+  const mt_device device = mt_device_of(at);
+  mt_tensor *const table =
+      count ? counted(c, at, size, NULL)
+            : mt_calong(
+                  c, MT_OP__scatter, mt_czeros(c, MT_BOOL, device, 1, &size), 0, at,
+                  mt_cexpand(c, mt_cones(c, MT_BOOL, device, 0, NULL), 1, at->v.shape));
+  mt_tensor *const found = mt_cpositions(c, table);
+  if (count) *count = mt_calong(c, MT_OP_index_select, table, 0, found, NULL);
+  if (inverse) {
+    const mt_attr first = mt_attr_i(0);
+    mt_tensor *const rank =
+        mt_c1a(c, MT_OP_cumsum, mt_cas(c, table, MT_BOOL), 1, &first);
+    *inverse = mt_calong(c, MT_OP_index_select, rank, 0, at, NULL);
+  }
+  return plus(c, found, lo - 1);
 }
 
 static mt_status unique(mt_build_call *call, bool sorting) {
@@ -173,6 +220,7 @@ static mt_status unique(mt_build_call *call, bool sorting) {
   const bool inverse = call->attr[0].i[0] != 0, counts = call->attr[1].i[0] != 0;
   slices s;
   int64_t lo = 0;
+  uint64_t range = 0;
   MT_TRY(slices_of(call, &s));
   if (!s.x) return MT_OK;
   const mt_device device = mt_device_of(s.x);
@@ -180,19 +228,28 @@ static mt_status unique(mt_build_call *call, bool sorting) {
   if (s.n == 0) {
     y = s.whole ? call->in[0] : s.x;
     to = count = mt_czeros(c, MT_I64, device, 1, &s.n);
+  } else if (sorting && !s.whole && find_range(c, s.x, &lo, &range) &&
+             range < (uint64_t)s.n) {
+    y = by_table(c, s.x, lo, (int64_t)range + 1, inverse ? &to : NULL,
+                 counts ? &count : NULL);
+    y = mt_cas(c, y, s.x->v.dtype);
   } else {
     if (sorting && s.whole) {
       order = row_order(c, s.x);
       y = mt_calong(c, MT_OP_index_select, s.x, 0, order, NULL);
     } else if (sorting) {
-      int bits;
-      mt_tensor *const x = narrowed(c, s.x, &lo, &bits);
+      int bits = 0;
+      mt_tensor *x = s.x;
+      if (range >> 48 || mt_dtype_size(x->v.dtype) < 4)
+        lo = 0;
+      else
+        x = narrowed(c, x, lo, range, &bits);
       y = inverse ? mt_csorted(c, x, 0, false, &order)
                   : mt_csorted_values(c, x, 0, bits);
     }
     mt_tensor *const begin = changes(c, y, false), *const at = mt_cpositions(c, begin);
     y = mt_calong(c, MT_OP_index_select, y, 0, at, NULL);
-    if (lo != 0) y = mt_c2(c, MT_OP_add, mt_cas(c, y, MT_I64), mt_cint(c, lo));
+    if (lo != 0) y = plus(c, y, lo);
     y = restored(call, &s, mt_cas(c, y, s.x->v.dtype));
     if (counts) count = lengths(c, at, s.n);
     if (inverse) {
@@ -217,17 +274,6 @@ mt_status mt_build_unique(mt_build_call *c) { return unique(c, true); }
 mt_status mt_build_unique_consecutive(mt_build_call *c) { return unique(c, false); }
 
 /* ---- bincount, histc ---- */
-
-static mt_tensor *counted(mt_calc *c, mt_tensor *index, int64_t n, mt_tensor *weights) {
-  if (!index) return NULL;
-  const mt_dtype dtype = weights ? weights->v.dtype : MT_I64;
-  mt_tensor *const one =
-      weights ? weights
-              : mt_cexpand(c, mt_cones(c, MT_I64, mt_device_of(index), 0, NULL), 1,
-                           index->v.shape);
-  return mt_calong(c, MT_OP_scatter_add,
-                   mt_czeros(c, dtype, mt_device_of(index), 1, &n), 0, index, one);
-}
 
 mt_status mt_build_bincount(mt_build_call *call) {
   mt_calc *const c = call->calc;
