@@ -89,7 +89,7 @@ static bool find_begins(selection *s, int64_t count) {
   return sum <= count;
 }
 
-/* _masked_select(x, mask, count) */
+/* _masked_select(x, mask, marks, count) */
 static mt_status masked_select_run(const mt_call *call) {
   const mt_view *x = call->in[0];
   const int64_t count = call->attr[0].i[0];

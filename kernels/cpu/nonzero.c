@@ -49,7 +49,7 @@ static void run_parts(void *context, int64_t lo, int64_t hi) {
   }
 }
 
-/* _nonzero(x, count): positions from 1 in x's row-major order; a new vector. */
+/* _nonzero(x, marks, count): positions from 1 in x's row-major order; a new vector. */
 static mt_status nonzero_run(const mt_call *call) {
   const mt_view *x = call->in[0];
   finding f = {.call = call};

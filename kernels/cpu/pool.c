@@ -57,7 +57,7 @@ static void start(const pool *p, mt_range_fn fn, int64_t cost) {
 #define MAX_PLANES(dtype, T, sfx)                                                     \
   static void rectify_##sfx(int64_t n, T *y, int64_t *mask) {                         \
     for (int64_t j = 0; j < n; j++) {                                                 \
-      mask[j] = y[j] > 0 ? mask[j] : 0;                                               \
+      mask[j] = y[j] <= 0 ? 0 : mask[j];                                              \
       y[j] = y[j] <= 0 ? 0 : y[j];                                                    \
     }                                                                                 \
   }                                                                                   \

@@ -44,12 +44,6 @@ struct to_shared {
   }
 };
 
-template <class T> __device__ inline T lane_sum(T x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-
 // y += src. A warp whose elements all go to one place adds them up first.
 template <class Sums, bool Line, class T, class S>
 __device__ inline void sum_at(T *y, const S *src, const walk &w) {

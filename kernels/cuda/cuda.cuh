@@ -99,10 +99,11 @@ inline bool aligned16(const void *p) {
 }
 
 // ---- bad data -------------------------------------------------------------------------
-// As mt_fault_set, from a kernel; the word lies in mapped host memory.
+// As mt_fault_set, from a kernel; the word lies in mapped host memory, and the host reads it
+// when the kernel is done, so no atomic of the whole system is needed.
 __device__ inline void fault_set(mt_fault *f, int op, int64_t position, int64_t value,
                                  int64_t lo, int64_t hi) {
-  if (atomicCAS_system(&f->set, 0, 1) == 0) {
+  if (atomicCAS(&f->set, 0, 1) == 0) {
     f->op = op, f->position = position, f->value = value, f->lo = lo, f->hi = hi;
     __threadfence_system();
   }

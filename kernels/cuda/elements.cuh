@@ -179,4 +179,11 @@ template <class S> struct neighbours {
 template <> struct neighbours<half_kind> { static constexpr int value = 8; };
 template <> struct neighbours<small_kind> { static constexpr int value = 4; };
 
+// Of a warp, in each lane.
+template <class T> __device__ inline T lane_sum(T x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
 #endif

@@ -229,16 +229,6 @@ __global__ void __launch_bounds__(scan_threads, scan_blocks)
 
 // ---- host side ------------------------------------------------------------------------
 
-inline mt_view without_dim(const mt_view *v, int dim) {
-  mt_view rest = *v;
-  rest.ndim = 0;
-  for (int d = 0; d < v->ndim; d++)
-    if (d != dim)
-      rest.shape[rest.ndim] = v->shape[d], rest.stride[rest.ndim++] = v->stride[d];
-  rest.host = 0;
-  return rest;
-}
-
 // Do several blocks share a line? Where there are few, and long ones.
 template <class Op> bool shares_lines(int64_t lines, int64_t length, int device) {
   return lines <= int64_t(multiprocessors(device)) * 4 && length > 4 * scan_tile<Op>;

@@ -459,6 +459,9 @@ template <class T> mt_status run_lu(const mt_call *call, const linear_system &s)
 }
 
 mt_status run(const mt_call *call) {
+  for (int i = 0; i < call->nin; i++)
+    if (call->in[i]->shape[call->in[i]->ndim - 1] > INT32_MAX)
+      return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^31 - 1 columns");
   const linear_system s = system_of(call);
   if (s.count == 0) return MT_OK;
   return call->in[0]->dtype == MT_F64 ? run_lu<double>(call, s)

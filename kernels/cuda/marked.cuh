@@ -1,4 +1,4 @@
-// kernels/cuda/marked.cuh -- positions of what a contiguous mask marks (masked_select.cu).
+// kernels/cuda/marked.cuh -- how many a contiguous mask marks (masked_select.cu).
 #ifndef MT_CUDA_MARKED_CUH
 #define MT_CUDA_MARKED_CUH
 
@@ -9,8 +9,5 @@ inline bool is_plain_mask(const mt_view *mask) {
 }
 // in[0]: a plain mask; out[0]: int64, how many it marks.
 mt_status count_marked(const mt_call *call);
-size_t marked_scratch(const mt_view *mask); // bytes
-// in[0]: a plain mask; out[0]: int64, as many as it marks, from 1.
-mt_status marked_positions(const mt_call *call);
 
 #endif

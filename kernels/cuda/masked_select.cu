@@ -1,18 +1,37 @@
 // kernels/cuda/masked_select.cu -- the elements where a mask is true, or their positions, in
-// order: tiles count theirs, then write them behind those of the tiles before.
+// order. The mask is read once, to bits and counts of its tiles (_marks); tiles then write
+// theirs behind those of the tiles before.
 #include "kernels/cuda/elements.cuh"
 #include "kernels/cuda/marked.cuh"
+#include "kernels/marks.h"
 
 namespace {
 
 constexpr int threads = 256, warps = threads / 32;
 
+// Where the parts of marks lie.
+struct marks_view {
+  int64_t *total, *before_group;
+  uint32_t *before_tile; // in its group
+  uint32_t *bits;
+};
+marks_view view_marks(const mt_view *marks, int64_t n) {
+  const int64_t tiles = mt_marks_parts(n, MT_MARKS_TILE);
+  marks_view v;
+  v.total = reinterpret_cast<int64_t *>(marks->data);
+  v.before_group = v.total + 1;
+  int64_t *const counts = v.before_group + mt_marks_parts(n, MT_MARKS_GROUP);
+  v.before_tile = reinterpret_cast<uint32_t *>(counts);
+  v.bits = reinterpret_cast<uint32_t *>(counts + (tiles + 1) / 2);
+  return v;
+}
+
 struct selecting {
   const void *x;
-  const uint8_t *mask; // bytes of 0 or 1
-  int64_t n, most;     // elements; room in y
-  bool pieces;         // x and mask take 16 bytes at once
-  bool dense;          // most of x is read in any case, so the mask isn't waited for
+  marks_view marks;
+  int64_t n, most; // elements; room in y
+  bool pieces;     // x takes 16 bytes at once
+  bool dense;      // most of x is read in any case, so the bits aren't waited for
 };
 
 // What a thread takes of a tile of `tile` elements: the marks of E neighbours, the elements
@@ -38,34 +57,20 @@ template <class S> __device__ inline int64_t first_of_warp(unsigned tile) {
   return int64_t(tile) * share<S>::tile + threadIdx.x / 32 * (32 * share<S>::E);
 }
 
+// Of the elements that the thread has of a tile.
 template <class S>
-__device__ inline pack<uint8_t, share<S>::E> load_marks(const selecting &q,
-                                                        unsigned tile) {
+__device__ inline unsigned load_bits(const selecting &q, unsigned tile) {
   constexpr int E = share<S>::E;
-  const int64_t i = first_of_warp<S>(tile) + threadIdx.x % 32 * E;
-  pack<uint8_t, E> m{};
-  if (q.pieces && i + E <= q.n) {
-    constexpr int P = E < 16 ? E : 16;
-#pragma unroll
-    for (int j = 0; j < E; j += P)
-      *reinterpret_cast<pack<uint8_t, P> *>(m.at + j) =
-          *reinterpret_cast<const pack<uint8_t, P> *>(q.mask + i + j);
-  } else
-#pragma unroll
-    for (int j = 0; j < E; j++)
-      if (i + j < q.n) m.at[j] = q.mask[i + j];
-  return m;
+  using narrow = std::conditional_t<E == 8, uint8_t, uint16_t>;
+  using word = std::conditional_t<E == 32, uint32_t, narrow>;
+  const int64_t at = int64_t(tile) * threads + threadIdx.x;
+  return at * E < q.n ? reinterpret_cast<const word *>(q.marks.bits)[at] : 0;
 }
 
-// A bit for each.
-template <int E> __device__ inline unsigned mark_bits(const pack<uint8_t, E> &m) {
-  uint32_t word[E / 4];
-  unsigned bits = 0;
-  memcpy(word, m.at, E);
-#pragma unroll
-  for (int k = 0; k < E / 4; k++) // four bits come to lie side by side at the top
-    bits |= (word[k] * 0x01020408u >> 24 & 15u) << (4 * k);
-  return bits;
+// A bit for each of 16 bytes of 0 or 1: four come to lie side by side at the top of a word.
+__device__ inline unsigned bits_of(uint4 m) {
+  const auto four = [](uint32_t w) { return w * 0x01020408u >> 24; };
+  return four(m.x) | four(m.y) << 4 | four(m.z) << 8 | four(m.w) << 12;
 }
 
 // Piece u of the thread; wanted: bits.
@@ -112,7 +117,7 @@ __device__ inline void hold_places(uint16_t *to, unsigned bits) {
     *to++ = uint16_t(threadIdx.x * share<positions>::E + __ffs(int(bits)) - 1);
 }
 
-// The marks in bytes begin .. begin + Bytes - 1 of the mask, in lane 0 of a warp.
+// The marks in bytes begin .. begin + Bytes - 1 of the mask, in each lane of a warp.
 template <int Bytes>
 __device__ inline unsigned count_marks(const uint8_t *mask, int64_t begin, int64_t n) {
   const int lane = threadIdx.x % 32;
@@ -127,19 +132,62 @@ __device__ inline unsigned count_marks(const uint8_t *mask, int64_t begin, int64
   } else {
     for (int64_t i = begin + lane; i < begin + Bytes && i < n; i += 32) own += mask[i];
   }
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) own += __shfl_xor_sync(~0u, own, step);
-  return own;
+  return lane_sum(own);
 }
 
-// A warp a tile.
-template <class S>
+// A block a group. Where there is one group, what it counts is all.
 __global__ void __launch_bounds__(threads)
-    count_tiles_kernel(int64_t *counts, const uint8_t *mask, int64_t n) {
-  const int64_t tile = int64_t(blockIdx.x) * warps + threadIdx.x / 32;
-  if (tile * share<S>::tile >= n) return;
-  const unsigned own = count_marks<share<S>::tile>(mask, tile * share<S>::tile, n);
-  if (threadIdx.x % 32 == 0) counts[tile] = own;
+    mark_kernel(const marks_view v, const uint8_t *mask, int64_t n, bool pieces) {
+  constexpr int tiles = MT_MARKS_GROUP / MT_MARKS_TILE, own_tiles = tiles / warps;
+  constexpr int steps = MT_MARKS_TILE / 512;
+  __shared__ unsigned of_tile[tiles];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t first = int64_t(blockIdx.x) * tiles; // tile
+  uint4 m[own_tiles][steps];
+#pragma unroll
+  for (int t = 0; t < own_tiles; t++)
+#pragma unroll
+    for (int k = 0; k < steps; k++) {
+      const int64_t i =
+          (first + warp * own_tiles + t) * MT_MARKS_TILE + k * 512 + lane * 16;
+      m[t][k] = uint4{0, 0, 0, 0};
+      if (pieces && i + 16 <= n)
+        m[t][k] = *reinterpret_cast<const uint4 *>(mask + i);
+      else if (i < n) {
+        uint8_t byte[16];
+#pragma unroll
+        for (int j = 0; j < 16; j++) byte[j] = i + j < n ? mask[i + j] : 0;
+        memcpy(&m[t][k], byte, 16);
+      }
+    }
+#pragma unroll
+  for (int t = 0; t < own_tiles; t++) {
+    const int64_t tile = first + warp * own_tiles + t;
+    uint16_t *const to =
+        reinterpret_cast<uint16_t *>(v.bits) + tile * (MT_MARKS_TILE / 16);
+    unsigned own = 0;
+#pragma unroll
+    for (int k = 0; k < steps; k++) {
+      const unsigned bits = bits_of(m[t][k]);
+      if (tile * MT_MARKS_TILE < n) to[k * 32 + lane] = uint16_t(bits);
+      own += __popc(bits);
+    }
+    own = lane_sum(own);
+    if (lane == 0) of_tile[warp * own_tiles + t] = own;
+  }
+  __syncthreads();
+  if (threadIdx.x >= tiles) return;
+  unsigned before = 0, all = 0;
+#pragma unroll
+  for (int t = 0; t < tiles; t++) {
+    if (t == int(threadIdx.x)) before = all;
+    all += of_tile[t];
+  }
+  if ((first + threadIdx.x) * MT_MARKS_TILE < n)
+    v.before_tile[first + threadIdx.x] = before;
+  if (threadIdx.x > 0) return;
+  v.before_group[blockIdx.x] = gridDim.x == 1 ? 0 : all;
+  if (gridDim.x == 1) *v.total = all;
 }
 
 // *count += all marks.
@@ -153,9 +201,10 @@ __global__ void __launch_bounds__(threads)
   if (threadIdx.x % 32 == 0 && own) atomicAdd(count, own);
 }
 
-// counts[i] = the sum of those before: one block. A warp takes 32 neighbours at a time, whose
-// counts and their sums fit in 32 bits.
-__global__ void __launch_bounds__(1024) sum_tiles_kernel(int64_t *counts, int64_t n) {
+// counts[i] = the sum of those before, *total of all: one block. A warp takes 32 neighbours
+// at a time, whose counts and their sums fit in 32 bits.
+__global__ void __launch_bounds__(1024)
+    sum_groups_kernel(int64_t *counts, int64_t n, int64_t *total) {
   constexpr int items = 8;
   __shared__ unsigned of_warp[2][32]; // by turns, so that a round needs one barrier
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -193,14 +242,16 @@ __global__ void __launch_bounds__(1024) sum_tiles_kernel(int64_t *counts, int64_
         counts[first + j * 32] = carried + warps_before + before[j];
     carried += all;
   }
+  if (threadIdx.x == 0) *total = carried;
 }
 
 // A block a tile: what is marked is put side by side on the chip first.
 template <class S>
 __global__ void __launch_bounds__(threads)
-    write_marked_kernel(typename share<S>::out *y, const selecting q,
-                        const int64_t *before_tile) {
+    write_marked_kernel(typename share<S>::out *y, const selecting q) {
   constexpr bool places = std::is_same<S, positions>::value;
+  constexpr int parts = share<S>::tile / MT_MARKS_TILE;
+  constexpr int in_group = MT_MARKS_GROUP / share<S>::tile;
   __shared__ typename share<S>::held held[share<S>::tile];
   __shared__ unsigned of_warp[warps];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -212,8 +263,9 @@ __global__ void __launch_bounds__(threads)
       for (int u = 0; u < share<S>::U; u++)
         v.piece[u] = load_elements<S>(q, tile, u, ~0u);
   }
-  const int64_t start = before_tile[tile];
-  const unsigned bits = mark_bits(load_marks<S>(q, tile));
+  const int64_t start = q.marks.before_group[tile / in_group] +
+                        q.marks.before_tile[int64_t(tile) * parts];
+  const unsigned bits = load_bits<S>(q, tile);
   unsigned before = __popc(bits); // of the lanes before
 #pragma unroll
   for (int step = 1; step < 32; step *= 2) {
@@ -242,57 +294,59 @@ __global__ void __launch_bounds__(threads)
   }
 }
 
-int64_t tiles_of(const mt_view *mask, int64_t tile) {
-  return (numel(mask) + tile - 1) / tile;
-}
-
+// x: NULL for positions.
 template <class S>
-mt_status select_marked(const mt_call *call, const mt_view *mask, const void *x) {
+mt_status select_marked(const mt_call *call, const mt_view *mask, const mt_view *marks,
+                        const void *x) {
   const int64_t n = numel(mask), most = numel(call->out[0]);
   if (n == 0 || most == 0) return MT_OK;
-  const int64_t tiles = tiles_of(mask, share<S>::tile);
+  if (!marks) return cuda_fail_text(MT_EINTERNAL, "no marks to select by");
+  const int64_t tiles = mt_marks_parts(n, share<S>::tile);
   if (tiles > INT32_MAX)
     return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^42 elements");
-  const cudaStream_t stream = stream_of(call);
-  const selecting q = {
-      x,    reinterpret_cast<const uint8_t *>(mask->data), n,
-      most, aligned16(mask->data) && aligned16(x),         most >= n / 8};
-  int64_t *before = static_cast<int64_t *>(call->scratch);
-  count_tiles_kernel<S><<<unsigned((tiles + warps - 1) / warps), threads, 0, stream>>>(
-      before, q.mask, n);
-  if (const mt_status status = launched()) return status;
-  sum_tiles_kernel<<<1, 1024, 0, stream>>>(before, tiles);
-  if (const mt_status status = launched()) return status;
-  write_marked_kernel<S><<<unsigned(tiles), threads, 0, stream>>>(
-      reinterpret_cast<typename share<S>::out *>(call->out[0]->data), q, before);
+  const selecting q = {x, view_marks(marks, n), n, most, aligned16(x), most >= n / 8};
+  write_marked_kernel<S><<<unsigned(tiles), threads, 0, stream_of(call)>>>(
+      reinterpret_cast<typename share<S>::out *>(call->out[0]->data), q);
   return launched();
 }
 
-size_t masked_select_scratch(const mt_call *call) {
-  return marked_scratch(call->in[1]);
-}
-
-// _masked_select(x, mask, count): contiguous.
+// _masked_select(x, mask, marks, count): x is contiguous.
 mt_status run_masked_select(const mt_call *call) {
-  const mt_view *mask = call->in[1];
+  const mt_view *mask = call->in[1], *marks = call->in[2];
   const void *x = call->in[0]->data;
   switch (dtype_size(call->in[0]->dtype)) {
-  case 1: return select_marked<uint8_t>(call, mask, x);
-  case 2: return select_marked<uint16_t>(call, mask, x);
-  case 4: return select_marked<uint32_t>(call, mask, x);
-  default: return select_marked<uint64_t>(call, mask, x);
+  case 1: return select_marked<uint8_t>(call, mask, marks, x);
+  case 2: return select_marked<uint16_t>(call, mask, marks, x);
+  case 4: return select_marked<uint32_t>(call, mask, marks, x);
+  default: return select_marked<uint64_t>(call, mask, marks, x);
   }
 }
 
+// _nonzero(mask, marks, count)
+mt_status run_nonzero(const mt_call *call) {
+  return select_marked<positions>(call, call->in[0], call->in[1], nullptr);
+}
+
+// _marks(mask): contiguous.
+mt_status run_marks(const mt_call *call) {
+  const int64_t n = numel(call->in[0]), groups = mt_marks_parts(n, MT_MARKS_GROUP);
+  const uint8_t *const mask = reinterpret_cast<const uint8_t *>(call->in[0]->data);
+  const marks_view v = view_marks(call->out[0], n);
+  const cudaStream_t stream = stream_of(call);
+  if (groups > INT32_MAX)
+    return cuda_fail_text(MT_EUNSUPPORTED, "more than 2^46 elements");
+  if (groups == 0) {
+    CUDA_TRY(cudaMemsetAsync(v.total, 0, sizeof *v.total, stream));
+    return MT_OK;
+  }
+  mark_kernel<<<unsigned(groups), threads, 0, stream>>>(v, mask, n, aligned16(mask));
+  if (const mt_status status = launched()) return status;
+  if (groups == 1) return MT_OK;
+  sum_groups_kernel<<<1, 1024, 0, stream>>>(v.before_group, groups, v.total);
+  return launched();
+}
+
 } // namespace
-
-size_t marked_scratch(const mt_view *mask) {
-  return size_t(tiles_of(mask, share<uint64_t>::tile)) * 8; // the smallest tiles
-}
-
-mt_status marked_positions(const mt_call *call) {
-  return select_marked<positions>(call, call->in[0], nullptr);
-}
 
 mt_status count_marked(const mt_call *call) {
   const mt_view *mask = call->in[0];
@@ -308,4 +362,6 @@ mt_status count_marked(const mt_call *call) {
   return launched();
 }
 
-CUDA_ENTRY(_masked_select) = {run_masked_select, masked_select_scratch, MT_ALL_MASK, 3};
+CUDA_ENTRY(_marks) = {run_marks, nullptr, MT_BIT(MT_BOOL), 1};
+CUDA_ENTRY(_nonzero) = {run_nonzero, nullptr, MT_BIT(MT_BOOL), 0};
+CUDA_ENTRY(_masked_select) = {run_masked_select, nullptr, MT_ALL_MASK, 1};

@@ -71,10 +71,7 @@ __global__ void __launch_bounds__(256)
           best = value, at = r * p.w + c;
       }
     }
-    if (p.relu && !(best > T(0))) {
-      at = -1; // no gradient flows
-      if (best == best) best = T(0);
-    }
+    if (p.relu && best <= T(0)) best = T(0), at = -1; // no gradient flows
     y[e] = store_as<S>(best);
     if (mask) mask[e] = at + 1;
   }

@@ -1,8 +1,5 @@
-// kernels/cuda/scan.cu -- running sums along a dim, and positions of what is not 0.
-#include <cub/device/device_select.cuh>
-#include <thrust/iterator/counting_iterator.h>
+// kernels/cuda/scan.cu -- running sums along a dim.
 #include "kernels/cuda/line_scan.cuh"
-#include "kernels/cuda/marked.cuh"
 
 namespace {
 
@@ -200,61 +197,6 @@ mt_status run_cumsum(const mt_call *call) {
   });
 }
 
-// ---- _nonzero(x, count): positions from 1 in x's row-major order ------------------------
-
-struct is_set {
-  const char *x;
-  int64_t size; // bytes of an element
-  bool is_float;
-  space<1> s;
-  __device__ bool operator()(int64_t i) const {
-    int64_t offset;
-    seek(s, i - 1, &offset);
-    const char *p = x + offset * size;
-    uint64_t bits;
-    switch (size) {
-    case 1: bits = *reinterpret_cast<const uint8_t *>(p); break;
-    case 2: bits = *reinterpret_cast<const uint16_t *>(p); break;
-    case 4: bits = *reinterpret_cast<const uint32_t *>(p); break;
-    default: bits = *reinterpret_cast<const uint64_t *>(p);
-    }
-    if (is_float) bits &= ~(uint64_t(1) << (size * 8 - 1)); // -0 is 0
-    return bits != 0;
-  }
-};
-
-cudaError_t select_set(void *room, size_t &bytes, const mt_call *call,
-                       const space<1> &s, int64_t *out, int64_t *found) {
-  const mt_view *x = call->in[0];
-  const is_set set = {x->data, dtype_size(x->dtype), bool(MT_IS_FLOAT(x->dtype)), s};
-  return cub::DeviceSelect::If(room, bytes, thrust::counting_iterator<int64_t>(1), out,
-                               found, s.numel, set, stream_of(call));
-}
-
-size_t nonzero_scratch(const mt_call *call) {
-  if (is_plain_mask(call->in[0])) return marked_scratch(call->in[0]);
-  const mt_view *const view[1] = {call->in[0]};
-  const space<1> s = make_space(view, true);
-  size_t bytes = 0;
-  if (s.numel == 0) return 0;
-  select_set(nullptr, bytes, call, s, nullptr, nullptr);
-  return bytes + 256;
-}
-
-mt_status run_nonzero(const mt_call *call) {
-  if (is_plain_mask(call->in[0])) return marked_positions(call);
-  const mt_view *const view[1] = {call->in[0]};
-  const space<1> s = make_space(view, true);
-  if (s.numel == 0 || numel(call->out[0]) == 0) return MT_OK;
-  size_t bytes = call->scratch_bytes - 256;
-  int64_t *found = static_cast<int64_t *>(call->scratch);
-  char *room = static_cast<char *>(call->scratch) + 256;
-  CUDA_TRY(select_set(room, bytes, call, s,
-                      reinterpret_cast<int64_t *>(call->out[0]->data), found));
-  return MT_OK;
-}
-
 } // namespace
 
 CUDA_ENTRY(cumsum) = {run_cumsum, scan_scratch, MT_ALL_MASK, 0};
-CUDA_ENTRY(_nonzero) = {run_nonzero, nonzero_scratch, MT_ALL_MASK, 0};

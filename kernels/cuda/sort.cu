@@ -3,16 +3,6 @@
 #include <cub/block/block_radix_sort.cuh>
 #include "kernels/cuda/sort_keys.cuh"
 
-static mt_view without_dim(const mt_view *v, int dim) {
-  mt_view rest = *v;
-  rest.ndim = 0;
-  for (int d = 0; d < v->ndim; d++)
-    if (d != dim)
-      rest.shape[rest.ndim] = v->shape[d], rest.stride[rest.ndim++] = v->stride[d];
-  rest.host = 0;
-  return rest;
-}
-
 sort_lines make_sort_lines(const mt_call *call, int dim, bool descending, int64_t k) {
   const mt_view *x = call->in[0], *y = call->out[0];
   const mt_view *index = call->nout > 1 ? call->out[1] : nullptr;

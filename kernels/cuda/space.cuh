@@ -116,6 +116,16 @@ space<K> make_space(const mt_view *const (&view)[K], bool keep_order = false) {
   return s;
 }
 
+inline mt_view without_dim(const mt_view *v, int dim) {
+  mt_view rest = *v;
+  rest.ndim = 0;
+  for (int d = 0; d < v->ndim; d++)
+    if (d != dim)
+      rest.shape[rest.ndim] = v->shape[d], rest.stride[rest.ndim++] = v->stride[d];
+  rest.host = 0;
+  return rest;
+}
+
 // Blocks of `threads` for n items, at most as many as keep the device busy: kernels loop.
 inline unsigned blocks_for(int64_t n, int threads, int device) {
   const int64_t wanted = (n + threads - 1) / threads;

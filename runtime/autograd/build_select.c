@@ -58,10 +58,9 @@ mt_status mt_build_masked_select(mt_build_call *c) {
   x = mt_cexpand(c->calc, x, ndim, shape);
   mask = mt_cexpand(c->calc, mask, ndim, shape);
   if (!x) return MT_OK;
-  const mt_attr count =
-      mt_attr_i(mt_citem(c->calc, mt_c1(c->calc, MT_OP_count_nonzero, mask), NULL));
-  mt_tensor *const in[] = {x, mask};
-  c->out[0] = mt_ca(c->calc, MT_OP__masked_select, 2, in, 0, 1, &count, NULL);
+  mt_attr count;
+  mt_tensor *const in[] = {x, mask, mt_cmarks(c->calc, mask, &count)};
+  c->out[0] = mt_ca(c->calc, MT_OP__masked_select, 3, in, 1u << 2, 1, &count, NULL);
   return MT_OK;
 }
 

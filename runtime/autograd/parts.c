@@ -139,9 +139,22 @@ int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f) {
   return whole;
 }
 
+mt_tensor *mt_cmarks(mt_calc *c, mt_tensor *mask, mt_attr *count) {
+  mt_tensor *marks = NULL, *all;
+  if (mask && mt_device_of(mask).kind != MT_CPU)
+    all = mt_cpick(c, marks = mt_c1(c, MT_OP__marks, mask), 0, 0, false);
+  else
+    all = mt_c1(c, MT_OP_count_nonzero, mask);
+  *count = mt_attr_i(mt_citem(c, all, NULL));
+  return marks;
+}
+
 mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x) {
-  const mt_attr attr = mt_attr_i(mt_citem(c, mt_c1(c, MT_OP_count_nonzero, x), NULL));
-  return mt_c1a(c, MT_OP__nonzero, x, 1, &attr);
+  if (x && x->v.dtype != MT_BOOL && mt_device_of(x).kind != MT_CPU)
+    x = mt_c2(c, MT_OP_ne, x, mt_cint(c, 0));
+  mt_attr count;
+  mt_tensor *const in[] = {x, mt_cmarks(c, x, &count)};
+  return mt_ca(c, MT_OP__nonzero, 2, in, 1u << 1, 1, &count, NULL);
 }
 
 mt_status mt_cdim_among(const mt_attr *attr, int ndim, const mt_view *of, int arg,

@@ -64,7 +64,7 @@ typedef struct mt_plan {
   mt_dtype dtype;
   uint32_t
       keep_dtype;    /* bit i: in[i] goes to the kernel as it is; starts with the inputs
-                  ** named index, labels, mask and cond, which do not promote */
+                  ** named index, labels, mask, marks and cond, which do not promote */
   uint32_t unwanted; /* [out] bit i: out[i] is not made, the kernel finds NULL there */
   bool broadcast;    /* the kernel wants every input in out[0]'s shape (stride 0) */
   int nout;

@@ -71,7 +71,7 @@ static bool flows(const char *gradient) {
 }
 
 static uint32_t kept_inputs(const mt_opinfo *row) {
-  static const char *const names[] = {"index", "labels", "mask", "cond"};
+  static const char *const names[] = {"index", "labels", "mask", "marks", "cond"};
   uint32_t kept = 0;
   for (int k = 0; k < row->nparams; k++) {
     const mt_param *param = &row->param[k];

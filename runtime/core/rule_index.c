@@ -1,5 +1,6 @@
 /* runtime/core/rule_index.c -- shapes of the ops that select by an index tensor. */
 #include <inttypes.h>
+#include "kernels/marks.h"
 #include "runtime/core/rules.h"
 
 static mt_status check_index(mt_plan *p, int slot, int arg) {
@@ -163,9 +164,16 @@ mt_status mt_rule_embedding_backward(mt_plan *p) {
   return MT_OK;
 }
 
+mt_status mt_rule_marks(mt_plan *p) {
+  const int64_t length = mt_marks_length(mt_numel(p->in[0]));
+  p->out[0].dtype = MT_I64;
+  mt_plan_shape(p, 0, 1, &length);
+  return MT_OK;
+}
+
 mt_status mt_rule_nonzero(mt_plan *p) {
   const int64_t count = p->attr[0].i[0];
-  if (count < 0) return mt_fail_arg(MT_EARG, 2, "count %" PRId64 " is negative", count);
+  if (count < 0) return mt_fail_arg(MT_EARG, 3, "count %" PRId64 " is negative", count);
   p->out[0].dtype = MT_I64;
   mt_plan_shape(p, 0, 1, &count);
   return MT_OK;

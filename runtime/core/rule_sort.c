@@ -61,7 +61,7 @@ mt_status mt_rule_masked_select(mt_plan *p) {
     return mt_fail_arg(MT_ESHAPE, 2, "mask has shape %s, x %s", mt_view_text(p->in[1]),
                        mt_view_text(p->in[0]));
   if (count < 0 || count > n)
-    return mt_fail_arg(MT_EARG, 3, "count %" PRId64 " for %" PRId64 " elements", count,
+    return mt_fail_arg(MT_EARG, 4, "count %" PRId64 " for %" PRId64 " elements", count,
                        n);
   mt_plan_shape(p, 0, 1, &count);
   return MT_OK;

@@ -250,4 +250,18 @@ describe("max_pool2d with relu", function()
       assert.is_true(gg:equal(hh))
     end
   end)
+
+  it("keeps NaN and passes its gradient, as relu does", function()
+    local nan = 0 / 0
+    local x = mt.tensor { { { -1, nan, -1, -2 }, { 3, 2, -0.0, -3 } } }
+    x:requires_grad_()
+    local y, mask = mt.max_pool2d(x, 2, { activation = "relu" })
+    local z = mt.max_pool2d(x:relu(), 2)
+    assert.is_true(y:isclose(z, { equal_nan = true }):all():item())
+    assert.same({ { { 2, 0 } } }, mask:totable())
+    local g = mt.grad({ y }, { x }, { grad_outputs = { mt.ones(1, 1, 2) } })[1]
+    local h = mt.grad({ z }, { x }, { grad_outputs = { mt.ones(1, 1, 2) } })[1]
+    assert.same({ { { 0, 1, 0, 0 }, { 0, 0, 0, 0 } } }, g:totable())
+    assert.is_true(g:equal(h))
+  end)
 end)

@@ -178,7 +178,7 @@ def activated():
         def fn(x):
             y, i = F.max_pool2d(x, kw["kernel"], kw.get("stride"), kw.get("padding", 0),
                                 return_indices=True)
-            return F.relu(y), torch.where(y > 0, mask_of(i), torch.zeros_like(i))
+            return F.relu(y), torch.where(y <= 0, torch.zeros_like(i), mask_of(i))
         case("max_pool2d", "relu, " + name, [x], fn, check=check,
              attrs=dict(kw, activation="relu"))
     for name, shape, kw in POOLS:

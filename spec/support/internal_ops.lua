@@ -8,6 +8,7 @@ return {
   _max_dim = "spec/ops/matrix_spec.lua (max)",
   _min_dim = "spec/ops/matrix_spec.lua (min)",
   _nansum = "spec/ops/matrix_spec.lua (nansum)",
+  _marks = "spec/ops/matrix_spec.lua (nonzero, masked_select)",
   _nonzero = "spec/ops/matrix_spec.lua (nonzero)",
   _kth = "spec/ops/sort_spec.lua (kthvalue, median, nanmedian)",
   _sort_values = "spec/ops/sort_spec.lua (unique)",
