@@ -71,11 +71,14 @@ MT_WORD_CALL double mt_polygamma_any(double x, double n) {
   if (x > 0) {
     y = x < (double)INFINITY ? mt_zeta_f64(s, x) : 0;
   } else {
-    const double f = x - floor(x);
-    if (f == 0) {
+    /* x + k nearest to 0, which is exact, and at the other side of 0 */
+    const double r = x - rint(x), near = fabs(r), far = 1 - near;
+    if (r == 0) {
       y = (double)INFINITY;
-    } else if (f == f) {
-      y = mt_zeta_f64(s, f) + sign * (mt_zeta_f64(s, 1 - f) - mt_zeta_f64(s, 1 - x));
+    } else if (r == r) {
+      const double above = r > 0 ? near : far, below = r > 0 ? far : near;
+      y = mt_zeta_f64(s, above) +
+          sign * (mt_zeta_f64(s, below) - mt_zeta_f64(s, 1 - x));
     } else {
       y = (double)NAN;
     }

@@ -84,6 +84,17 @@ local function on(device)
       assert(y[3]:item() < 1e-299)
     end)
 
+    it("just below 0 polygamma is finite, of any order", function()
+      local x = mt.tensor({ -2.0 ^ -53, -2.0 ^ -54, -2.0 ^ -70 },
+        { dtype = "float64", device = device })
+      local factorial = 1
+      for order = 1, 5 do
+        factorial = factorial * order -- the other terms of the series do not count
+        local relative = x:polygamma(order) * (-x) ^ (order + 1) / factorial
+        assert.is_true((relative - 1):abs():max():item() <= 1e-14, order)
+      end
+    end)
+
     it("popcount counts the bits that the dtype has", function()
       for dtype, bits in pairs { int8 = 8, int16 = 16, int32 = 32, int64 = 64 } do
         local x = mt.tensor({ 0, 7, -7, -1, 127, -128 },
