@@ -134,22 +134,19 @@ static mt_tensor *rounded_to_zero(mt_calc *c, mt_tensor *x, mt_tensor *inverse) 
   return mt_c2(c, MT_OP_gt, sum, mt_cnum(c, 1 / (256 * epsilon)));
 }
 
-/* Where y = det(x) is 0, at `zero`, or is so up to rounding. Of halves the inverse would
-** overflow. */
+/* Where y = det(x) is 0, at `zero`, or is so up to rounding. */
 static mt_tensor *nearly_zero(mt_calc *c, mt_tensor *x, mt_tensor *zero, int64_t count,
                               mt_tensor **inverse /* [out] recorded, or NULL */) {
-  const bool half = x->v.dtype != MT_F64 && x->v.dtype != MT_F32;
   mt_context *const ctx = c->ctx;
-  if (count == 0 && !half) *inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+  if (count == 0) *inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
   ctx->grad_enabled = false;
   mt_tensor *inverted = *inverse;
   if (!inverted) {
     int64_t shape[MT_MAX_DIMS];
     const int ndim = x->v.ndim;
     for (int d = 0; d < ndim; d++) shape[d] = d < ndim - 2 ? x->v.shape[d] : 1;
-    x = half ? mt_ccast(c, x, MT_F32) : x;
     mt_tensor *const at = mt_creshape(c, zero, ndim, shape);
-    mt_tensor *const regular = x ? mt_c3(c, MT_OP_where, at, identity(c, x), x) : NULL;
+    mt_tensor *const regular = mt_c3(c, MT_OP_where, at, identity(c, x), x);
     inverted = turned(c, mt_c1(c, MT_OP_inverse, regular));
   }
   mt_tensor *const rounded = inverted ? rounded_to_zero(c, x, inverted) : NULL;
@@ -194,12 +191,9 @@ static mt_tensor *jumble(mt_calc *c, mt_device device, mt_dtype dtype, int64_t n
 static mt_tensor *by_neighbours(mt_calc *c, mt_tensor *x, mt_tensor *g,
                                 mt_tensor *zero) {
   const int ndim = x->v.ndim;
-  const mt_dtype given = x->v.dtype, dtype = given == MT_F64 ? MT_F64 : MT_F32;
+  const mt_dtype dtype = x->v.dtype;
   const double epsilon = dtype == MT_F64 ? DBL_EPSILON : (double)FLT_EPSILON;
   const double least = dtype == MT_F64 ? DBL_MIN : (double)FLT_MIN;
-  x = mt_ccast(c, x, dtype);
-  g = mt_ccast(c, g, dtype);
-  if (!x || !g) return NULL;
   mt_tensor *const row =
       mt_creduce(c, MT_OP_amax, mt_c1(c, MT_OP_abs, x), ndim - 1, true);
   mt_tensor *const all = mt_creduce(c, MT_OP_amax, row, ndim - 2, true);
@@ -215,8 +209,7 @@ static mt_tensor *by_neighbours(mt_calc *c, mt_tensor *x, mt_tensor *g,
   mt_tensor *const y =
       mt_creshape(c, mt_c1(c, MT_OP__determinant, x), ndim, g->v.shape);
   mt_tensor *const inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
-  mt_tensor *const dx = mt_c2(c, MT_OP_mul, mt_c2(c, MT_OP_mul, g, y), inverse);
-  return dx ? mt_ccast(c, dx, given) : NULL;
+  return mt_c2(c, MT_OP_mul, mt_c2(c, MT_OP_mul, g, y), inverse);
 }
 
 /* dx of y = det(x) with g, whose trailing dims are of size 1, some other way where y is 0,
@@ -239,27 +232,34 @@ static mt_tensor *not_by_inverse(mt_calc *c, mt_tensor *x, mt_tensor *y, mt_tens
 }
 
 /* With y = det(x): dy/dx = y x^-T, and of log |y| x^-T. The sign stays as it is. Looking
-** for zeros waits for the device, which a capture cannot. */
+** for zeros waits for the device, which a capture cannot. A determinant that was rounded
+** to 16 bits does not belong to the inverse, which may overflow there: both are made
+** anew, in float32. */
 static mt_status determinant_run(mt_grad_call *call) {
   mt_calc *const c = call->calc;
-  mt_tensor *const x = call->in[0], *const y = call->out[0];
-  mt_tensor *g = call->g[2], *inverse = NULL;
-  if (!g && !call->g[0]) return c->status;
+  mt_tensor *x = call->in[0], *y = call->out[0], *by = call->g[0], *g = call->g[2];
+  mt_tensor *dx = NULL, *inverse = NULL;
+  if (!g && !by) return c->status;
+  const mt_dtype dtype = x->v.dtype;
   int64_t shape[MT_MAX_DIMS];
   const int n = call->out_meta[0].ndim;
   for (int d = 0; d < n; d++) shape[d] = call->out_meta[0].shape[d];
   shape[n] = shape[n + 1] = 1;
-  if (!g && !c->ctx->graph) {
-    mt_tensor *const by = mt_creshape(c, call->g[0], n + 2, shape);
-    call->dx[0] = not_by_inverse(c, x, y, by, &inverse);
-    if (call->dx[0] || c->status != MT_OK) return c->status;
+  if (by && mt_wide_dtype(dtype) != dtype) {
+    x = mt_cwide(c, x), by = mt_cwide(c, by), g = mt_cwide(c, g);
+    y = mt_c1(c, MT_OP__determinant, x);
+    if (c->status != MT_OK) return c->status;
   }
-  if (call->g[0]) {
-    mt_tensor *const own = mt_c2(c, MT_OP_mul, call->g[0], y);
-    g = g ? mt_c2(c, MT_OP_add, g, own) : own;
+  if (!g && !c->ctx->graph)
+    dx = not_by_inverse(c, x, y, mt_creshape(c, by, n + 2, shape), &inverse);
+  if (c->status != MT_OK) return c->status;
+  if (!dx) {
+    mt_tensor *const own = by ? mt_c2(c, MT_OP_mul, by, y) : NULL;
+    if (own) g = g ? mt_c2(c, MT_OP_add, g, own) : own;
+    if (!inverse) inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
+    dx = mt_c2(c, MT_OP_mul, inverse, mt_creshape(c, g, n + 2, shape));
   }
-  if (!inverse) inverse = turned(c, mt_c1(c, MT_OP_inverse, x));
-  call->dx[0] = mt_c2(c, MT_OP_mul, inverse, mt_creshape(c, g, n + 2, shape));
+  call->dx[0] = mt_ccast(c, dx, dtype);
   return c->status;
 }
 

@@ -78,7 +78,7 @@ local function on(device)
       local function det(x) return x:det() end
       local x = mt.tensor({
         { { 2, 1, 3 }, { 4, 2, 6 }, { 1, 0, 5 } },  -- rank 2
-        { { 1, 2, 3 }, { 2, 4, 6 }, { 3, 6, 9 } },  -- rank 1
+        { { 1, 2, 4 }, { 2, 4, 8 }, { 4, 8, 16 } }, -- rank 1, nothing is rounded
         { { 0, 0, 0 }, { 0, 0, 0 }, { 0, 0, 0 } },
         { { 2, 1, 0 }, { 1, 3, 1 }, { 0, 1, 4 } },  -- 18
       }, { dtype = "float64", device = device, requires_grad = true })
@@ -93,6 +93,35 @@ local function on(device)
         x = mt.zeros({ n, n }, { dtype = "float64", device = device })
         assert.is_true(mt.gradcheck(det, { x:requires_grad_() }), n)
         assert.is_true(mt.gradgradcheck(det, { x }), n)
+      end
+    end)
+
+    it("has gradients of determinants of rank 1, 0 up to rounding", function()
+      -- Of a minor a d - b c = 0, b / a is rounded and c times that: by eps |b c| at most.
+      -- For x = v v^T, v = 1, 2, 3, the |b c| of all minors sum to (1 2 + 1 3 + 2 3)^2.
+      local v = mt.tensor { 1, 2, 3 }
+      for dtype, epsilon in pairs { float64 = 2.0 ^ -52, float32 = 2.0 ^ -23 } do
+        local x = v:outer(v):to(dtype):to(device):requires_grad_()
+        local g = mt.grad(x:det(), x, { create_graph = true })[1] -- from the minors
+        assert.is_true(g:abs():sum():item() <= 121 * epsilon, dtype)
+      end
+    end)
+
+    it("has gradients of determinants of halves, 0 up to rounding", function()
+      -- in float32 their determinants are small, their inverses beyond float16
+      local x = mt.tensor({
+        { { -49, -21, -31 }, { 23, 18, -25 }, { -26, -17, 12 } },
+        { { -58, -16, 72 }, { 44, 16, -56 }, { -11, 10, 9 } },
+        { { -26, 16, -10 }, { -18, 10, -36 }, { 28, -17, 17 } },
+        { { -26, 18, 37 }, { -24, -18, -12 }, { -44, 12, 38 } },
+        { { 1, 2, 3 }, { 4, 5, 6 }, { 7, 8, 9 } },
+      }, { dtype = "float64", requires_grad = true })
+      x:det():sum():backward()
+      for dtype, epsilon in pairs { float16 = 2.0 ^ -10, bfloat16 = 2.0 ^ -7 } do
+        local a = x:detach():to(dtype):to(device):requires_grad_()
+        a:det():sum():backward()
+        local most = epsilon * x.grad:abs():max():item()
+        assert.is_true(farthest(a.grad:cpu():double(), x.grad) <= most, dtype)
       end
     end)
 
@@ -111,9 +140,10 @@ local function on(device)
       mt.manual_seed(11)
       for n = 2, 5 do
         for _, scale in ipairs { 1, 1e-9, 1e9 } do
-          -- of each three one is of rank n - 1, one of rank n, one of rank 0
-          local a = mt.randn({ 2, 3, n, n - 1 }, { dtype = "float64" })
-          local b = mt.randn({ 2, 3, n - 1, n }, { dtype = "float64" })
+          -- of each four one is of rank n - 1, one of rank n, one of 0, one of 1
+          local a = mt.randn({ 2, 4, n, n - 1 }, { dtype = "float64" })
+          local b = mt.randn({ 2, 4, n - 1, n }, { dtype = "float64" })
+          a[{ {}, 4, {}, { 2, -1 } }] = 0
           local product = a:matmul(b)
           for i = 1, 2 do
             product[i][2] = square { n, n }
