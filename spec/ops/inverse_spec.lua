@@ -97,7 +97,7 @@ local function on(device)
     end)
 
     it("has gradients of determinants of rank 1, 0 up to rounding", function()
-      -- Of a minor a d - b c = 0, b / a is rounded and c times that: by eps |b c| at most.
+      -- Of a minor a d - b c = 0, b / a and c times it are rounded: eps |b c| at most.
       -- For x = v v^T, v = 1, 2, 3, the |b c| of all minors sum to (1 2 + 1 3 + 2 3)^2.
       local v = mt.tensor { 1, 2, 3 }
       for dtype, epsilon in pairs { float64 = 2.0 ^ -52, float32 = 2.0 ^ -23 } do
