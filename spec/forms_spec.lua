@@ -131,6 +131,27 @@ describe("round", function()
   end)
 end)
 
+describe("integers to a negative power", function()
+  local function two() return int { 2, 3 } end
+
+  it("are an error where it is an integer", function()
+    local text = "integers to the power of -1 have fractions; a float, -1.0, gives "
+      .. "floats"
+    local n = two()
+    says("'^': " .. text, function() return n ^ -1 end)
+    says("bad argument #1 to 'pow' (" .. text, function() n:pow(-1) end)
+    says("bad argument #2 to 'pow' (" .. text, function() mt.pow(n, -1) end)
+    says("bad argument #1 to 'pow_' (" .. text, function() n:pow_(-1) end)
+  end)
+
+  it("are floats where it is one", function()
+    assert.equal("float32", (two() ^ -1.0):dtype())
+    same({ 0.5, 0.25 }, 2.0 ^ int { -1, -2 })
+    same({ 0.25, 4 }, mt.tensor { 4, 0.25 } ^ -1)
+    same({ 0, 0 }, two() ^ int { -1, -1 }) -- of tensors, the whole part
+  end)
+end)
+
 describe("repeat_interleave", function()
   it("takes how often for each", function()
     local x = mt.tensor { { 1, 2 }, { 3, 4 } }

@@ -221,7 +221,7 @@ describe("a traced value", function()
   it("points at the user's line, also behind a tail call", function()
     for _, fn in ipairs {
       function(a) return a:add("x") end,
-      function(a) return a:clamp { min = 0 } end,
+      function(a) return a:clamp { least = 0 } end,
       function(a) return a:add(nil) end,
     } do
       local err = message(fn)

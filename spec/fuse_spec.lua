@@ -218,6 +218,23 @@ describe("mt.fuse", function()
     assert.truthy(f.formula:find("softmax", 1, true))
   end)
 
+  it("traces the forms that operators have", function()
+    local f = mt.fuse(function(x, w)
+      return x:add(w, 2), mt.sub(x, w, { alpha = 0.5 }), x:div(w, "trunc"),
+        x:div(w, { rounding_mode = "floor" }), x:max(w), mt.min(x, w),
+        x:clamp(w), x:clamp { min = w, max = 0.5 }, x:clamp { min = 0 },
+        x:mean { axis = -1, keepdims = true }
+    end)
+    local x, w = mt.randn(3, 5):mul(4), mt.randn(5)
+    w[2], x[{ 2, 2 }] = 0 / 0, 0 / 0
+    local got = { f(x, w) }
+    for i, want in ipairs { x:add(w, 2), x:sub(w, 0.5), x:div(w, "trunc"),
+      x:div(w, "floor"), x:max(w), x:min(w), x:clamp(w), x:clamp(w, 0.5),
+      x:clamp_min(0), x:mean(-1, true) } do
+      assert.is_true(got[i]:allclose(want, 1e-6, 1e-6, true), i)
+    end
+  end)
+
   it("says what a traced function cannot do", function()
     local t = mt.ones(2)
     local cases = {
@@ -235,6 +252,7 @@ describe("mt.fuse", function()
       { "returned nothing", function(_) end },
       { "'sum' reduces the last dim only", function(x) return x:sum(1) end },
       { "unknown option 'low'", function(x) return x:clamp { low = 1 } end },
+      { "unknown option 'beta'", function(x) return x:add(x, { beta = 1 }) end },
       { "a string among the arguments", function(x) return x + {} .. "a" end },
     }
     cases[#cases] = { "a table among the arguments", function(x) return x + {} end }

@@ -234,7 +234,8 @@ local function triangle(name, method, rows, columns, offset, opts)
   columns = check.integer(2, name, columns or rows, "columns", 0)
   offset = check.integer(3, name, offset or 0, "offset")
   opts = check.options(4, name, opts, { device = check.none })
-  local ones = mt.ones({ rows, columns }, { dtype = "bool", device = opts.device })
+  local ones = check.call(1, name, mt.ones, { rows, columns },
+                          { dtype = "bool", device = opts.device })
   return ones[method](ones, offset):nonzero():t()
 end
 
@@ -280,8 +281,9 @@ function arrange.one_hot(labels, classes)
     end
   end
   classes = check.integer(2, "one_hot", classes, "classes", 1)
-  local all = mt.arange(1, classes + 1, { dtype = "int64", device = labels:device() })
-  return labels:unsqueeze(-1):eq(all):long()
+  local all = check.call(2, "one_hot", mt.arange, 1, classes + 1,
+                         { dtype = "int64", device = labels:device() })
+  return check.call(2, "one_hot", labels.eq, labels:unsqueeze(-1), all):long()
 end
 
 --- Numbers from base^first to base^last, their logarithms evenly spaced.
@@ -406,8 +408,9 @@ end
 function arrange.unravel_index(index, shape)
   check.type(2, "unravel_index", shape, "table")
   local count = 1
-  for d, size in ipairs(shape) do
-    count = count * check.integer(2, "unravel_index", size, ("shape[%d]"):format(d), 0)
+  for d = 1, #shape do
+    local size = check.integer(2, "unravel_index", shape[d], ("shape[%d]"):format(d), 0)
+    count = count * size
   end
   local at, bad
   if mt.is_tensor(index) then

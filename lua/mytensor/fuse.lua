@@ -81,10 +81,14 @@ local function note(tape, expression)
   return new_value(tape, name)
 end
 
+-- PyTorch's and NumPy's names of arguments, as operators take them.
+local SYNONYMS = { axis = "dim", keepdims = "keepdim", min = "lo", max = "hi",
+  eps = "epsilon" }
+
 -- Arguments by name, in a table behind those by position.
 local function append_options(row, args, options)
   local left = {}
-  for key, value in pairs(options) do left[key] = value end
+  for key, value in pairs(options) do left[SYNONYMS[key] or key] = value end
   local last = #args
   for i, param in ipairs(row.params) do
     if left[param.name] ~= nil then
@@ -103,8 +107,62 @@ local function append_options(row, args, options)
   return last
 end
 
-local function record(name, ...)
-  name = ALIASES[name] or name
+-- What is given behind a and b, by position or by this name.
+local function third(name, value)
+  if type(value) == "table" and not tapes[value] then return value[name] or value end
+  return value
+end
+
+local record
+
+local function bounded(x, beyond, bound)
+  if bound == nil then return x end
+  local takes = record(beyond, x, bound)
+  if type(bound) ~= "number" then
+    takes = record("logical_or", takes, record("ne", bound, bound))
+  end
+  return record("where", takes, bound, x)
+end
+
+-- The calls of runtime/bind/forms.c: another row, with its arguments; a value alone is
+-- the result.
+local FORMS = {}
+
+function FORMS.add(a, b, alpha)
+  alpha = third("alpha", alpha)
+  if type(alpha) ~= "number" then return "add", a, b, alpha end
+  return "addcmul", a, b, 1, alpha
+end
+
+function FORMS.sub(a, b, alpha)
+  alpha = third("alpha", alpha)
+  if type(alpha) ~= "number" then return "sub", a, b, alpha end
+  return "addcmul", a, b, 1, -alpha
+end
+
+function FORMS.div(a, b, mode)
+  mode = third("rounding_mode", mode)
+  if mode == "floor" then return "floordiv", a, b end
+  if mode == "trunc" then return "trunc", record("div", a, b) end
+  return "div", a, b, mode
+end
+
+function FORMS.max(a, b, ...) return tapes[b] and "maximum" or "max", a, b, ... end
+
+function FORMS.min(a, b, ...) return tapes[b] and "minimum" or "min", a, b, ... end
+
+function FORMS.clamp(x, lo, hi, ...)
+  local low, high = lo, hi
+  if type(lo) == "table" and not tapes[lo] then
+    low, high = lo.lo or lo.min, lo.hi or lo.max
+  end
+  local is_value = type(low) == "table" and tapes[low]
+    or type(high) == "table" and tapes[high]
+  if not is_value then return "clamp", x, lo, hi, ... end
+  return bounded(bounded(x, "lt", low), "gt", high)
+end
+
+local function record_row(name, ...)
   local row = known()[name]
   if not row then
     fail("'%s' is neither elementwise nor a reduction over the last dim",
@@ -112,6 +170,7 @@ local function record(name, ...)
   end
   local tape = tape_of(...)
   local args, n = { ... }, select("#", ...)
+  while n > 0 and args[n] == nil do n = n - 1 end
   if type(args[n]) == "table" and not tapes[args[n]] then
     local options = table.remove(args)
     n = append_options(row, args, options)
@@ -121,6 +180,18 @@ local function record(name, ...)
     args[i] = operand(tape, args[i])
   end
   return note(tape, ("%s(%s)"):format(name, table.concat(args, ", ")))
+end
+
+local function finished(name, ...)
+  if tapes[name] then return name end
+  return record_row(name, ...)
+end
+
+function record(name, ...)
+  name = ALIASES[name] or name
+  local form = FORMS[name]
+  if form then return finished(form(...)) end
+  return record_row(name, ...)
 end
 
 function Value.__op(name, ...) return record(name, ...) end
@@ -192,7 +263,7 @@ function Value:__index(name)
   if name:find "[^_]_$" then
     fail("'%s' works in place, which a fused operator cannot", name)
   end
-  if not known()[ALIASES[name] or name] then
+  if not known()[ALIASES[name] or name] and not FORMS[name] then
     fail("'%s' is neither elementwise nor a reduction over the last dim", name)
   end
   return function(...) return record(name, ...) end

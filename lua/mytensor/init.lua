@@ -28,7 +28,7 @@ local functions = {
     logspace = false, unravel_index = false, select_scatter = true,
     slice_scatter = true, diagonal_scatter = true, index_reduce = true },
   measure = { histogram = true, histogramdd = true, gradient = false,
-    float_power = true, sum_to_size = true },
+    interp = false, float_power = true, sum_to_size = true },
   products = { einsum = false, tensordot = true, matrix_norm = true, normalize = false,
     cosine_similarity = false, matrix_exp = true },
   sampling = { multinomial = true, poisson = true, exponential_ = true,

@@ -1,5 +1,5 @@
--- lua/mytensor/measure.lua: histograms, slopes of what is sampled, sums to a shape:
--- made of recorded operators.
+-- lua/mytensor/measure.lua: histograms, slopes of what is sampled, interpolation, sums
+-- to a shape: made of recorded operators.
 
 local mt = require "mytensor"
 local check = require "mytensor.check"
@@ -36,7 +36,8 @@ local function edges_of(name, x, bins, range)
     check.fail(1, name, "the range of the elements is not finite")
   end
   if low == high then low, high = low - 0.5, high + 0.5 end
-  return mt.linspace(low, high, bins + 1, { dtype = x:dtype(), device = x:device() })
+  return check.call(2, name, mt.linspace, low, high, math.max(bins, bins + 1),
+                    { dtype = x:dtype(), device = x:device() })
 end
 
 -- 1: below, 2 .. n + 1: in one of n bins, n + 2: above.
@@ -116,7 +117,8 @@ function measure.histogramdd(x, bins, opts)
                check.shape_text(weight:shape()), x:size(1))
   end
   weight = weight and weight:to(x:dtype()) or inside:to(x:dtype())
-  local sums = mt.zeros(counts, { dtype = x:dtype(), device = x:device() })
+  local sums = check.call(2, name, mt.zeros, counts,
+                          { dtype = x:dtype(), device = x:device() })
   weight = weight:masked_fill(~inside, 0)
   sums:view(-1):index_add_(1, mt.where(inside, at + 1, 1), weight)
   if opts.density then
@@ -226,6 +228,34 @@ function measure.gradient(x, spacing, dim, edge_order)
   return table.unpack(results)
 end
 
+-- ---- interpolation ------------------------------------------------------------------
+
+--- A function that is given at some points, linear between them, constant beyond.
+--- @param x mytensor.Tensor where it is wanted
+--- @param points mytensor.Tensor a vector, ascending
+--- @param values mytensor.Tensor a vector: the function at each of them
+--- @return mytensor.Tensor of x's shape
+function measure.interp(x, points, values)
+  check.type(1, "interp", x, "tensor")
+  check.type(2, "interp", points, "tensor")
+  check.type(3, "interp", values, "tensor")
+  local n = points:numel()
+  if points:dim() ~= 1 or n == 0 then
+    check.fail(2, "interp", "a vector of one point or more expected, got shape %s",
+               check.shape_text(points:shape()))
+  end
+  if values:dim() ~= 1 or values:numel() ~= n then
+    check.fail(3, "interp", "values has shape %s, want [%d]",
+               check.shape_text(values:shape()), n)
+  end
+  x, points, values = floats(x), floats(points), floats(values)
+  if n == 1 then return values:expand(x:numel()):reshape(x:shape()) end
+  local at = mt.searchsorted(points:detach(), x:detach(), true):sub(1):clamp(1, n - 1)
+  local low, high = points:take(at), points:take(at + 1)
+  local share = ((x - low) / (high - low)):clamp(0, 1)
+  return values:take(at):lerp(values:take(at + 1), share)
+end
+
 -- ---- powers, sums -------------------------------------------------------------------
 
 --- a to the power b, in float64.
@@ -264,7 +294,7 @@ function measure.sum_to_size(x, ...)
                check.shape_text(own))
   end
   local y = #dims > 0 and x:sum(dims, true) or x
-  return y:reshape(shape)
+  return check.call(2, "sum_to_size", y.reshape, y, shape)
 end
 
 check.take_names(measure, {

@@ -8,6 +8,16 @@
 ---@field cuda table
 ---@field backends table
 ---@field Tensor table
+---@field float32 string
+---@field float64 string
+---@field float16 string
+---@field bfloat16 string
+---@field int64 string
+---@field int32 string
+---@field int16 string
+---@field int8 string
+---@field uint8 string
+---@field bool string
 ---@field _VERSION string
 local mt = { nn = {}, optim = {}, data = {}, cuda = {}, backends = {} }
 
@@ -2545,18 +2555,18 @@ function Tensor:random(low, high) end
 ---@return mytensor.Tensor y
 function Tensor:random_(low, high) end
 
---- x's shape, 1 with probability p, else 0
+--- x's shape, 1 with probability p, a number or a tensor, else 0; without p, but not in place, x holds the probabilities
 ---@param x mytensor.Tensor
 ---@param p? number
 ---@return mytensor.Tensor y
 function mt.bernoulli(x, p) end
 
---- x's shape, 1 with probability p, else 0
+--- x's shape, 1 with probability p, a number or a tensor, else 0; without p, but not in place, x holds the probabilities
 ---@param p? number
 ---@return mytensor.Tensor y
 function Tensor:bernoulli(p) end
 
---- x's shape, 1 with probability p, else 0
+--- x's shape, 1 with probability p, a number or a tensor, else 0; without p, but not in place, x holds the probabilities
 ---@param p? number
 ---@return mytensor.Tensor y
 function Tensor:bernoulli_(p) end
@@ -5023,10 +5033,11 @@ function Tensor:requires_grad_(on) end
 ---@return any
 function Tensor:retain_grad() end
 
---- `t:shape()`
---- gives list; the size of each dim
+--- `t:shape([d])`
+--- gives list; the size of each dim; with d the size of that one
+---@param d any
 ---@return any
-function Tensor:shape() end
+function Tensor:shape(d) end
 
 --- `x:float(), x:double(), x:half(), x:bfloat16(), x:long(), x:int(), x:short(), x:char(), x:byte(), x:bool()`
 --- x as float32, float64, float16, bfloat16, int64, int32, int16, int8, uint8, bool; upvalues hold the dtype and the name
@@ -6067,6 +6078,13 @@ function mt.index_reduce(x, dim, index, src, reduce, include_self) end
 ---@param include_self? boolean does what x holds there count? Yes unless given
 ---@return mytensor.Tensor
 function Tensor:index_reduce(dim, index, src, reduce, include_self) end
+
+--- A function that is given at some points, linear between them, constant beyond.
+---@param x mytensor.Tensor where it is wanted
+---@param points mytensor.Tensor a vector, ascending
+---@param values mytensor.Tensor a vector: the function at each of them
+---@return mytensor.Tensor of x's shape
+function mt.interp(x, points, values) end
 
 --- Slices one after the other: `for i, row in t:iter() do`. Views: writing to a slice
 --- writes to the tensor.

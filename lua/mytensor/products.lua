@@ -257,6 +257,10 @@ function products.tensordot(a, b, dims)
   for _, label in ipairs(lb) do
     if label > #sa then output[#output + 1] = label end
   end
+  if #output > 12 then
+    check.fail(2, "tensordot", "shapes %s and %s: a result of %d dims, at most 12 are "
+      .. "possible", check.shape_text(sa), check.shape_text(sb), #output)
+  end
   local plan = contraction.plan({ la, lb }, { sa, sb }, output, sizes)
   return contraction.run(plan, { a, b })
 end

@@ -131,7 +131,8 @@ function sampling.multinomial(weights, n, replacement)
   local sums = weights:cumsum(-1)
   local shape = weights:shape()
   shape[#shape] = n
-  local at = mt.rand(shape, { dtype = "float64", device = weights:device() })
+  local at = check.call(2, "multinomial", mt.rand, shape,
+                        { dtype = "float64", device = weights:device() })
   at:mul_(1 - 2 ^ -50):mul_(sums:narrow(-1, -1, 1)) -- stays below the last sum
   return mt.searchsorted(sums, at, true)
 end

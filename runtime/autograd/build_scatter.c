@@ -195,7 +195,8 @@ mt_status mt_build_index_add(mt_build_call *call) {
   mt_tensor *const x = call->in[0], *const src = call->in[2];
   const mt_attr *const alpha = &call->attr[1];
   if (!MT_IS_FLOAT(src->v.dtype) && !alpha->is_int && alpha->f != trunc(alpha->f))
-    return mt_fail_arg(MT_EARG, 5, "alpha is %g beside integers", alpha->f);
+    return mt_fail_arg(MT_EARG, 5, "alpha is %g, want a whole number beside integers",
+                       isnan(alpha->f) ? (double)NAN : alpha->f);
   mt_tensor *const scaled =
       mt_ccast(c, mt_c2(c, MT_OP_mul, src, mt_cnumber(c, alpha)), src->v.dtype);
   call->out[0] =

@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "runtime/bind/args.h"
+#include "runtime/bind/forms.h"
 #include "runtime/bind/state.h"
 
 typedef struct operation {
@@ -102,6 +103,9 @@ static int operate(lua_State *L) {
     in[i] = box[i]->tensor;
     if (!in[i]) return raise_operands(L, o->nin, o->sign);
   }
+  mtl_text e;
+  if (o->op == MT_OP_pow && mtl_is_fraction(in[0], in[1], &e))
+    return luaL_error(L, "'^': %s", e.s);
   for (int i = 0; i < o->nin; i++) mt_retain(in[i]);
   const mt_status status = mt_apply(&s->ctx, o->op, o->nin, in, NULL, &y, NULL);
   for (int i = 0; i < o->nin; i++) mt_release(in[i]);

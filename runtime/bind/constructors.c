@@ -425,6 +425,10 @@ static const luaL_Reg functions[] = {{"tensor", mt_tensor_new},
 /* stack: module */
 void mtl_open_constructors(lua_State *L) {
   luaL_setfuncs(L, functions, 0);
+  for (int d = 0; d < MT_NDTYPES; d++) { /* mt.int64 is "int64" */
+    lua_pushstring(L, mt_dtype_name((mt_dtype)d));
+    lua_setfield(L, -2, mt_dtype_name((mt_dtype)d));
+  }
   mtl_push_methods(L); /* mt.Tensor */
   lua_pushcfunction(L, tensor_from_table);
   lua_setfield(L, -2, "from_table");

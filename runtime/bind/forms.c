@@ -2,8 +2,9 @@
 ** arguments: clamp to tensors, sums with alpha, rounded quotients and the like. */
 #include "runtime/bind/forms.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
-#include "runtime/bind/args.h"
 
 struct mtl_form {
   mt_op op, instead;
@@ -51,6 +52,12 @@ static bool text_behind(lua_State *L, const char *fname) {
 static bool more_than(lua_State *L, int n) {
   while (lua_gettop(L) > n && lua_isnil(L, -1)) lua_pop(L, 1);
   return lua_gettop(L) > n;
+}
+
+/* bernoulli(x) draws by x, x:bernoulli_() by 0.5. */
+static bool probabilities_given(lua_State *L, const char *fname) {
+  if (tensor_behind(L, fname)) return true;
+  return fname[strlen(fname) - 1] != '_' && !more_than(L, 1);
 }
 
 static bool decimals_given(lua_State *L, const char *fname) {
@@ -112,7 +119,7 @@ static bool with_alpha(lua_State *L, const char *fname, bool minus) {
     mtl_argerror(L, 3, fname, "alpha: number expected, got %s", mtl_typename(L, 3));
   int fits;
   const lua_Integer whole = lua_tointegerx(L, 3, &fits);
-  const double alpha = lua_tonumber(L, 3);
+  const double given = lua_tonumber(L, 3), alpha = given == given ? given : (double)NAN;
   if (!fits && is_whole(L, 1) && is_whole(L, 2))
     mtl_argerror(L, 3, fname, "alpha is %.14g, want a whole number beside integers",
                  alpha);
@@ -158,11 +165,36 @@ static bool stores_value(lua_State *L, const char *fname) {
   return false;
 }
 
+static void say_fraction(int64_t power, mtl_text *e) {
+  mtl_say(e,
+          "integers to the power of %" PRId64 " have fractions; a float, %" PRId64
+          ".0, gives floats",
+          power, power);
+}
+
+bool mtl_is_fraction(const mt_tensor *a, const mt_tensor *b, mtl_text *e) {
+  if (!b->wrapped || !MT_IS_INT(b->v.dtype) || MT_IS_FLOAT(a->v.dtype)) return false;
+  const int64_t power = mt_load_i64(b->v.dtype, b->v.data);
+  if (power < 0) say_fraction(power, e);
+  return power < 0;
+}
+
+/* Never another form, but an error for integers to a negative integer. */
+static bool takes_power(lua_State *L, const char *fname) {
+  const mt_tensor *x = mtl_to_tensor(L, 1);
+  mtl_text e;
+  if (!x || MT_IS_FLOAT(x->v.dtype) || !lua_isinteger(L, 2) || lua_tointeger(L, 2) >= 0)
+    return false;
+  say_fraction(lua_tointeger(L, 2), &e);
+  return mtl_argerror(L, 2, fname, "%s", e.s) != 0;
+}
+
 static const mtl_form FORMS[] = {
     {MT_OP_clamp, MT_OP__clamp, tensor_behind},
     {MT_OP_max, MT_OP_maximum, tensor_behind},
     {MT_OP_min, MT_OP_minimum, tensor_behind},
     {MT_OP_repeat_interleave, MT_OP__repeat_interleave, tensor_behind},
+    {MT_OP_bernoulli, MT_OP__bernoulli, probabilities_given},
     {MT_OP_view, MT_OP__view, text_behind},
     {MT_OP_round, MT_OP__round, decimals_given},
     {MT_OP_div, MT_OP__div, mode_given},
@@ -170,6 +202,7 @@ static const mtl_form FORMS[] = {
     {MT_OP_add, MT_OP_addcmul, added},
     {MT_OP_sub, MT_OP_addcmul, subtracted},
     {MT_OP_threshold, MT_OP_threshold, stores_value},
+    {MT_OP_pow, MT_OP_pow, takes_power},
 };
 
 const mtl_form *mtl_form_of(mt_op op) {

@@ -5,7 +5,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The dim at arg, or in a table {dim = }; from 0. Preset: the first. */
+/* The dim at arg, or in a table {dim = } or {axis = }; from 0. Preset: the first. */
 static int check_dim(lua_State *L, int arg, const char *fname, const mt_view *x) {
   mtl_text e;
   int64_t dim = 1;
@@ -13,13 +13,15 @@ static int check_dim(lua_State *L, int arg, const char *fname, const mt_view *x)
   if (mtl_is_options(L, arg)) {
     lua_pushnil(L);
     while (lua_next(L, arg)) {
-      if (lua_type(L, -2) != LUA_TSTRING || strcmp(lua_tostring(L, -2), "dim") != 0) {
+      const char *const key = lua_type(L, -2) == LUA_TSTRING ? lua_tostring(L, -2) : "";
+      if (strcmp(key, "dim") != 0 && strcmp(key, "axis") != 0) {
         mtl_argerror(L, arg, fname, "unknown option; '%s' takes dim", fname);
       }
       lua_pop(L, 1);
     }
-    lua_getfield(L, arg, "dim");
+    if (lua_getfield(L, arg, "dim") == LUA_TNIL) lua_getfield(L, arg, "axis");
     lua_replace(L, arg);
+    lua_settop(L, arg);
   }
   if (!lua_isnoneornil(L, arg) && !mtl_get_int(L, arg, &dim, &e)) {
     mtl_argerror(L, arg, fname, "%s", e.s);

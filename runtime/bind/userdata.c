@@ -163,10 +163,10 @@ static int push_sizes(lua_State *L, const mt_tensor *t, const int64_t *x,
   return 1;
 }
 
-/* t:shape() -> list: the size of each dim */
+/* t:shape([d]) -> list: the size of each dim; with d the size of that one */
 static int tensor_shape(lua_State *L) {
   const mt_tensor *t = mtl_check_tensor(L, 1, "shape");
-  return push_list(L, t->v.ndim, t->v.shape);
+  return push_sizes(L, t, t->v.shape, "shape");
 }
 
 /* t:size([d]) -> integer: of dim d; without d a list of all */

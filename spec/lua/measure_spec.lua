@@ -54,6 +54,23 @@ local function on(device)
       assert.equal("float32", T({ { 1 } }, "int64"):histogramdd(1):dtype())
     end)
 
+    it("interp is linear between points", function()
+      local points, values = T { 1, 2, 4 }, T { 10, 20, 0 }
+      close({ 10, 10, 15, 20, 5, 0, 0 },
+        mt.interp(T { -1, 1, 1.5, 2, 3.5, 4, 9 }, points, values))
+      close({ { 10 }, { 0 } }, mt.interp(T { { -math.huge }, { math.huge } }, points,
+        values))
+      assert.is_true(mt.interp(T(0 / 0), points, values):isnan():item())
+      close({ 7, 7 }, mt.interp(T { 0, 3 }, T { 1 }, T { 7 }))
+      close({ 12.5 }, mt.interp(T({ 1.25 }, "float64"), T({ 1, 2 }, "int64"),
+        T({ 10, 20 }, "int64")))
+      local at = T({ 1.25, 3 }, "float64"):requires_grad_()
+      local known = T({ 1, 2, 4 }, "float64")
+      local of = T({ 10, 20, 0 }, "float64"):requires_grad_()
+      assert.is_true(mt.gradcheck(function(x, y) return mt.interp(x, known, y) end,
+        { at, of }))
+    end)
+
     it("gradient takes numbers, coordinates, and parabolas at the ends", function()
       local x = T { 1, 4, 9, 16, 30 }
       close({ 3, 4, 6, 10.5, 14 }, (mt.gradient(x)))
@@ -151,6 +168,10 @@ describe("wrong arguments", function()
       x + 0 / 0, 2)
     says("'histogram' (a range beside edges)", mt.histogram, x, mt.arange(3),
       { range = { 0, 1 } })
+    says("'interp' (a vector of one point or more expected, got shape [2, 3])",
+      mt.interp, x, x, x)
+    says("'interp' (values has shape [2], want [3])", mt.interp, x, mt.arange(3),
+      mt.arange(2))
     says("'histogramdd' (points of 1 .. 12 dims expected, got shape [2])",
       mt.histogramdd, mt.zeros(2))
     says("'histogramdd' (2 bins for 3 dims)", mt.histogramdd, x, { 1, 2 })

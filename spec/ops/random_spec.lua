@@ -4,6 +4,7 @@
 local mt = require "mytensor"
 local tensors = require "spec.support.tensors"
 local random_ops = require "spec.support.random_ops"
+local says = require "spec.support.expect".says
 
 local N = os.getenv "MYTENSOR_GC_STRESS" == "1" and 4000 or 20000
 
@@ -145,6 +146,43 @@ describe("random numbers", function()
       table.sort(list)
       for i, v in ipairs(list) do assert.equal(i, v) end
     end
+  end)
+end)
+
+describe("bernoulli", function()
+  it("takes the probability of each element", function()
+    mt.manual_seed(5)
+    local p = mt.tensor { 0, 0.25, 1 }
+    for _, dtype in ipairs { "float32", "bfloat16", "int64", "bool" } do
+      local x = mt.zeros({ 4000, 3 }, { dtype = dtype })
+      for _, y in ipairs { x:bernoulli(p), x:bernoulli { p = p }, x:bernoulli_(p) } do
+        assert.equal(dtype, y:dtype())
+        local mean = y:double():mean(1):totable()
+        assert.equal(0, mean[1])
+        assert.is_true(math.abs(mean[2] - 0.25) < 4 * (0.1875 / 4000) ^ 0.5, mean[2])
+        assert.equal(1, mean[3])
+      end
+    end
+  end)
+
+  it("takes them from x where none is given, and 0.5 in place", function()
+    assert.same({ 0, 1 }, mt.bernoulli(mt.tensor { 0, 1 }):totable())
+    assert.equal("float64", mt.ones(2, { dtype = "float64" }):bernoulli():dtype())
+    local mean = mt.zeros(4000):bernoulli_():mean():item()
+    assert.is_true(math.abs(mean - 0.5) < 4 * 0.5 / 4000 ^ 0.5, mean)
+    assert.same({ 0 }, mt.zeros(0):bernoulli():shape())
+  end)
+
+  it("names what is no probability", function()
+    local x = mt.tensor { 0, 1.5 }
+    says("calling 'bernoulli' on bad self (x has elements that are not in 0 .. 1)",
+      function() x:bernoulli() end)
+    for _, bad in ipairs { -1, 2, 0 / 0 } do
+      says("bad argument #1 to 'bernoulli_' (p has elements that are not in 0 .. 1)",
+        function() x:bernoulli_(mt.tensor(bad)) end)
+    end
+    says("bad argument #1 to 'bernoulli' (p has shape [3, 1], which does not broadcast "
+      .. "to [2])", function() x:bernoulli(mt.ones(3, 1)) end)
   end)
 end)
 

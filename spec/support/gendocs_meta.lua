@@ -98,6 +98,10 @@ return function(given)
   add "---@field cuda table"
   add "---@field backends table"
   add "---@field Tensor table"
+  for _, dtype in ipairs { "float32", "float64", "float16", "bfloat16", "int64",
+    "int32", "int16", "int8", "uint8", "bool" } do
+    add("---@field %s string", dtype)
+  end
   add "---@field _VERSION string"
   add "local mt = { nn = {}, optim = {}, data = {}, cuda = {}, backends = {} }"
   add ""

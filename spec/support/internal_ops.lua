@@ -28,4 +28,5 @@ return {
   _as_strided = "spec/views_spec.lua",
   _alias = "spec/autograd_spec.lua",
   _view = "spec/forms_spec.lua",
+  _bernoulli = "spec/ops/random_spec.lua",
 }

@@ -38,7 +38,7 @@ echo "$tool $ops: $passed; $said ($(($(date +%s) - begin)) s, status $status)"
 END
 chmod +x "$LOGS/piece"
 for tool in $tools; do
-  for ops in ${OPS:-[ab] c [de] [f-h] i [j-l] [mn] [op] [q-r] s [t-z]}; do
+  for ops in ${OPS:-[ab_] c [de] [f-h] i [j-l] [mn] [op] [q-r] s [t-z]}; do
     echo "$tool $ops"
   done
   if [ "$tool" = memcheck ] && [ -z "${OPS:-}" ]; then echo "memcheck cudnn"; fi
