@@ -15,7 +15,7 @@
 //   load(at, i)      the piece from element i on; what is behind the end is anything
 //   of(raw, i)       the state of element i
 //   store(at, i, s)  what the joined states of all up to i, i + 1, ... give there
-// A thread has `U` pieces of a tile; more than one: join has to be commutative, too.
+// A thread has `U` pieces of a tile, 1, 2, 4, ...
 // What lies behind the end of a line changes nothing before it, so it needs no care.
 
 constexpr int scan_threads = 256, scan_warps = scan_threads / 32;
@@ -24,84 +24,121 @@ template <class Op> constexpr int64_t scan_tile = int64_t(scan_threads) * Op::U 
 
 template <class Op> using scan_piece = pack<typename Op::raw, Op::V>;
 
-// A warp has neighbouring pieces: where the first of a thread is in its tile.
-template <class Op> __device__ inline int64_t first_of_thread() {
-  return (int64_t(threadIdx.x / 32) * Op::U * 32 + threadIdx.x % 32) * Op::V;
+// Where number q of a warp's U x 32 things of `Size` bytes is kept: neighbours side by side,
+// and swizzled so that reading U neighbours in each thread meets other banks, too.
+template <int U, int Size> __device__ inline int swizzled(int q) {
+  constexpr int row = 128 / Size / U > 1 ? 128 / Size / U : 1; // threads
+  return q ^ (q / U / row & (U - 1));
+}
+
+// A tile on the chip: its pieces, and what comes before each thread's in its warp.
+template <class Op> struct held_tile {
+  using state = typename Op::state;
+  scan_piece<Op> piece[scan_warps][Op::U * 32];
+  state before[scan_warps][32]; // each thread's U neighbours
+
+  __device__ scan_piece<Op> &piece_at(int q) {
+    return piece[threadIdx.x / 32][swizzled<Op::U, int(sizeof(scan_piece<Op>))>(q)];
+  }
+};
+
+// Piece u of a thread: the warp's are neighbours.
+__device__ inline int piece_of(int u) { return u * 32 + threadIdx.x % 32; }
+
+// The first element of a warp that has a tile.
+template <class Op> __device__ inline int64_t first_of_warp(int64_t tile) {
+  return tile * scan_tile<Op> + threadIdx.x / 32 * (32 * Op::U * Op::V);
+}
+
+// Elements of a line from i on, at most those of a tile; and is a thread's piece u among
+// them, where i is the first of its pieces?
+template <class Op> __device__ inline int left_of(const Op &op, int64_t i) {
+  return int(min(op.length - i, scan_tile<Op>));
+}
+template <class Op> __device__ inline bool is_inside(int left, int u) {
+  return u * 32 * Op::V < left;
 }
 
 template <class Op>
 __device__ inline void load_tile(scan_piece<Op> (&p)[Op::U], const Op &op,
                                  const typename Op::place &at, int64_t first) {
-#pragma unroll
-  for (int u = 0; u < Op::U; u++) {
-    const int64_t i = first + u * 32 * Op::V;
-    p[u] = i < op.length ? op.load(at, i) : scan_piece<Op>{};
-  }
-}
-
-// All that the warp has, right in lane 0.
-template <class Op>
-__device__ inline typename Op::state join_warp(const scan_piece<Op> (&p)[Op::U],
-                                               const Op &op, int64_t first) {
-  typename Op::state s = op.of(p[0].at[0], first);
+  const int64_t i = first + threadIdx.x % 32 * Op::V;
+  const int left = left_of<Op>(op, i);
 #pragma unroll
   for (int u = 0; u < Op::U; u++)
-#pragma unroll
-    for (int j = u == 0; j < Op::V; j++)
-      s = Op::join(s, op.of(p[u].at[j], first + u * 32 * Op::V + j));
-  return join_lanes<Op>(s);
+    p[u] = is_inside<Op>(left, u) ? op.load(at, i + u * 32 * Op::V) : scan_piece<Op>{};
 }
 
-// before[u]: what comes before piece u in the warp. Returns all that it has.
 template <class Op>
-__device__ inline typename Op::state scan_warp(typename Op::state (&before)[Op::U],
-                                               const scan_piece<Op> (&p)[Op::U],
-                                               const Op &op, int64_t first) {
+__device__ inline void keep_tile(held_tile<Op> &h, const scan_piece<Op> (&p)[Op::U]) {
+#pragma unroll
+  for (int u = 0; u < Op::U; u++) h.piece_at(piece_of(u)) = p[u];
+  __syncwarp();
+}
+
+// Of the pieces kept each thread joins U neighbours, and the warp finds what comes before
+// each. Returns all that the warp has, right in lane 31.
+template <class Op>
+__device__ inline typename Op::state join_tile(held_tile<Op> &h, const Op &op,
+                                               int64_t first) {
+  using state = typename Op::state;
+  constexpr int U = Op::U, V = Op::V;
+  const int lane = threadIdx.x % 32;
+  state part[U];
+#pragma unroll
+  for (int u = 0; u < U; u++) {
+    const int q = lane * U + u;
+    const scan_piece<Op> own = h.piece_at(q);
+    part[u] = op.of(own.at[0], first + q * V);
+#pragma unroll
+    for (int j = 1; j < V; j++)
+      part[u] = Op::join(part[u], op.of(own.at[j], first + q * V + j));
+  }
+  state all = part[0];
+#pragma unroll
+  for (int u = 1; u < U; u++) all = Op::join(all, part[u]);
+  all = scan_lanes<Op>(all);
+  state before = by_words(all, [](uint32_t w) { return __shfl_up_sync(~0u, w, 1); });
+  if (lane == 0) before = Op::none();
+  h.before[threadIdx.x / 32][lane] = before;
+  __syncwarp();
+  return all;
+}
+
+// base: what comes before the warp.
+template <class Op>
+__device__ inline void store_tile(held_tile<Op> &h, const Op &op,
+                                  const typename Op::place &at, int64_t first,
+                                  const typename Op::state &base) {
   using state = typename Op::state;
   constexpr int U = Op::U;
-  const int lane = threadIdx.x % 32;
-#pragma unroll
-  for (int u = 0; u < U; u++) {
-    before[u] = op.of(p[u].at[0], first + u * 32 * Op::V);
-#pragma unroll
-    for (int j = 1; j < Op::V; j++)
-      before[u] = Op::join(before[u], op.of(p[u].at[j], first + u * 32 * Op::V + j));
-  }
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2)
-#pragma unroll
-    for (int u = 0; u < U; u++) {
-      const state other =
-          by_words(before[u], [=](uint32_t w) { return __shfl_up_sync(~0u, w, step); });
-      const state both = Op::join(other, before[u]);
-      if (lane >= step) before[u] = both;
-    }
-  state total = Op::none();
-#pragma unroll
-  for (int u = 0; u < U; u++) {
-    const state all =
-        by_words(before[u], [](uint32_t w) { return __shfl_sync(~0u, w, 31); });
-    const state lanes =
-        by_words(before[u], [](uint32_t w) { return __shfl_up_sync(~0u, w, 1); });
-    before[u] = lane > 0 ? Op::join(total, lanes) : total;
-    total = Op::join(total, all);
-  }
-  return total;
-}
-
-template <class Op>
-__device__ inline void store_tile(const Op &op, const typename Op::place &at,
-                                  int64_t first, const scan_piece<Op> (&p)[Op::U],
-                                  const typename Op::state &base,
-                                  const typename Op::state (&before)[Op::U]) {
+  const auto lane_before = [](const state &x, int step) {
+    return by_words(x, [=](uint32_t w) { return __shfl_up_sync(~0u, w, step); });
+  };
+  const int left = left_of<Op>(op, first + threadIdx.x % 32 * Op::V);
 #pragma unroll
   for (int u = 0; u < Op::U; u++) {
-    const int64_t i = first + u * 32 * Op::V;
-    typename Op::state s[Op::V], running = Op::join(base, before[u]);
+    const int q = piece_of(u);
+    const int64_t i = first + threadIdx.x % 32 * Op::V + u * 32 * Op::V;
+    const scan_piece<Op> p = h.piece_at(q);
+    state s[Op::V], before = h.before[threadIdx.x / 32][q / U];
+    s[0] = op.of(p.at[0], i);
 #pragma unroll
-    for (int j = 0; j < Op::V; j++)
-      s[j] = running = Op::join(running, op.of(p[u].at[j], i + j));
-    if (i < op.length) op.store(at, i, s);
+    for (int j = 1; j < Op::V; j++) s[j] = Op::join(s[j - 1], op.of(p.at[j], i + j));
+    if constexpr (U > 1) { // U lanes have what one thread had joined
+      state upto = s[Op::V - 1];
+#pragma unroll
+      for (int step = 1; step < U; step *= 2) {
+        const state both = Op::join(lane_before(upto, step), upto);
+        if (threadIdx.x % U >= step) upto = both;
+      }
+      const state more = Op::join(before, lane_before(upto, 1));
+      if (threadIdx.x % U > 0) before = more;
+    }
+    before = Op::join(base, before);
+#pragma unroll
+    for (int j = 0; j < Op::V; j++) s[j] = Op::join(before, s[j]);
+    if (is_inside<Op>(left, u)) op.store(at, i, s);
   }
 }
 
@@ -110,19 +147,22 @@ template <class Op>
 __global__ void __launch_bounds__(scan_threads)
     scan_lines_kernel(const __grid_constant__ Op op, int64_t lines) {
   using state = typename Op::state;
+  constexpr int64_t tile = scan_tile<Op>;
+  __shared__ held_tile<Op> held;
   __shared__ state total[2][scan_warps]; // by turns, so that a tile needs one barrier
   const int warp = threadIdx.x / 32;
   int turn = 0;
   for (int64_t line = blockIdx.x; line < lines; line += gridDim.x) {
     const typename Op::place at = op.seek(line);
+    const int64_t first = first_of_warp<Op>(0);
     state carried = Op::none();
-    for (int64_t from = 0; from < op.length; from += scan_tile<Op>, turn ^= 1) {
-      const int64_t first = from + first_of_thread<Op>();
-      scan_piece<Op> p[Op::U];
-      state before[Op::U];
-      load_tile(p, op, at, first);
-      const state all = scan_warp(before, p, op, first);
-      if (threadIdx.x % 32 == 0) total[turn][warp] = all;
+    scan_piece<Op> p[Op::U];
+    load_tile(p, op, at, first);
+    for (int64_t from = 0; from < op.length; from += tile, turn ^= 1) {
+      keep_tile(held, p);
+      if (from + tile < op.length) load_tile(p, op, at, from + tile + first);
+      const state all = join_tile(held, op, from + first);
+      if (threadIdx.x % 32 == 31) total[turn][warp] = all;
       __syncthreads();
       state base = carried;
 #pragma unroll
@@ -130,100 +170,156 @@ __global__ void __launch_bounds__(scan_threads)
         if (w == warp) base = carried;
         carried = Op::join(carried, total[turn][w]);
       }
-      store_tile(op, at, first, p, base, before);
+      store_tile(held, op, at, from + first, base);
+      __syncwarp();
     }
   }
 }
 
 // Blocks take one tile after the other, in order. Each is read and given to the others
-// `scan_lag` turns before it is written: by then what comes before it is known.
-constexpr int scan_lag = 3, scan_blocks = 3;
+// `scan_lag` turns before it is written: by then what comes before it is known. Two warps
+// deal with the others: the giver with what a tile has, the asker with what comes before.
+constexpr int scan_lag = 3, scan_blocks = 3, scan_all_threads = scan_threads + 64;
 
-template <class Op>
-constexpr int scan_room = // bytes: a tile as it is held, for each turn
-    (scan_lag + 1) * Op::U *scan_threads *int(sizeof(scan_piece<Op>));
-
-template <class Op>
-__global__ void __launch_bounds__(scan_threads, scan_blocks)
-    scan_tiles_kernel(const __grid_constant__ Op op, const tile_prefix<Op> others,
-                      unsigned *begun, unsigned tiles) {
+template <class Op> struct scan_room { // of each tile held
+  static constexpr int tiles = scan_lag + 1;
   using state = typename Op::state;
-  constexpr int U = Op::U, L = scan_lag;
-  using held_tile = scan_piece<Op>[U][scan_threads];
-  extern __shared__ __align__(128) char room[];
-  held_tile *const held = reinterpret_cast<held_tile *>(room);
-  __shared__ state total[L + 1][scan_warps], prefix;
-  __shared__ unsigned taken;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  const unsigned in_line = unsigned(others.tiles);
-  const auto first_of = [&](unsigned tile) {
-    return int64_t(tile % in_line) * scan_tile<Op> + first_of_thread<Op>();
-  };
-  const auto take = [&] {
-    if (threadIdx.x == 0) taken = atomicAdd(begun, 1u);
-    __syncthreads();
-    const unsigned tile = taken;
-    __syncthreads();
-    return tile;
-  };
-  scan_piece<Op> p[U];
-  unsigned here = take(), last[L]; // tiles given: a turn ago, two, ...
-#pragma unroll
-  for (int i = 0; i < L; i++) last[i] = ~0u;
-  if (here < tiles) load_tile(p, op, op.seek(here / in_line), first_of(here));
-  unsigned next = take();
-  for (int turn = 0;; turn = turn == L ? 0 : turn + 1) {
-    const int old = turn == L ? 0 : turn + 1;
-    const unsigned due = last[L - 1];
-    if (here < tiles) {
-      const state all = join_warp(p, op, first_of(here));
-      if (lane == 0) total[turn][warp] = all;
-#pragma unroll
-      for (int u = 0; u < U; u++) held[turn][u][threadIdx.x] = p[u];
-      if (next < tiles) load_tile(p, op, op.seek(next / in_line), first_of(next));
-    }
-    __syncthreads();
-    if (warp == 0) {
-      unsigned number = 0; // on its way meanwhile
-      if (lane == 0) number = atomicAdd(begun, 1u);
-      if (due < tiles) {
-        const state s = others.before(due / in_line, due % in_line);
-        if (lane == 0) prefix = s;
+  held_tile<Op> held[tiles];
+  state of_warp[tiles]
+               [scan_warps];     // at first what it has, then what the tile has before
+  state base[tiles][scan_warps]; // what the line has before each warp
+  state all[tiles];
+  unsigned number[tiles], next[2]; // next: the tile to be read, by turns
+};
+
+// Barriers of a block: warps that wait for some that arrive. Each kind has one for each tile
+// held.
+enum class scan_barrier { turn, joined, given, known };
+__device__ inline int barrier_of(scan_barrier kind, int slot) {
+  return kind == scan_barrier::turn ? 0 : 1 + (int(kind) - 1) * (scan_lag + 1) + slot;
+}
+__device__ inline void arrive_at(scan_barrier kind, int slot, int threads) {
+  __syncwarp();
+  asm volatile("bar.arrive %0, %1;" ::"r"(barrier_of(kind, slot)), "r"(threads)
+               : "memory");
+}
+__device__ inline void wait_at(scan_barrier kind, int slot, int threads) {
+  __syncwarp();
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier_of(kind, slot)), "r"(threads)
+               : "memory");
+}
+
+// A tile's line, and its number there.
+struct tile_spot {
+  int64_t line, number;
+};
+__device__ inline tile_spot spot_of_tile(unsigned tile, divider in_line) {
+  const unsigned line = divide(tile, in_line);
+  return {line, tile - line * in_line.d};
+}
+
+template <class Op>
+__device__ inline void give_tiles(scan_room<Op> &room, const tile_prefix<Op> &others,
+                                  unsigned tiles, divider in_line) {
+  using state = typename Op::state;
+  const int lane = threadIdx.x % 32;
+  for (int slot = 0;; slot = slot == scan_lag ? 0 : slot + 1) {
+    wait_at(scan_barrier::joined, slot, scan_threads + 32);
+    const unsigned tile = room.number[slot];
+    if (tile < tiles) {
+      state *const own = room.of_warp[slot];
+      state s = scan_lanes<Op>(lane < scan_warps ? own[lane] : Op::none());
+      if (lane == scan_warps - 1) {
+        const tile_spot at = spot_of_tile(tile, in_line);
+        others.give(at.line, at.number, s);
+        room.all[slot] = s;
       }
-      if (lane == 0) taken = number;
+      s = by_words(s, [](uint32_t w) { return __shfl_up_sync(~0u, w, 1); });
+      if (lane < scan_warps) own[lane] = lane == 0 ? Op::none() : s;
     }
-    if (warp == 1 && here < tiles) {
-      const state own =
-          join_lanes<Op>(lane < scan_warps ? total[turn][lane] : Op::none());
-      others.give(here / in_line, here % in_line, own);
-    }
-    const auto held_pieces = [&](scan_piece<Op>(&q)[U]) {
+    arrive_at(scan_barrier::given, slot, 64);
+    if (tile >= tiles) return;
+  }
+}
+
+template <class Op>
+__device__ inline void ask_for_tiles(scan_room<Op> &room, const tile_prefix<Op> &others,
+                                     unsigned tiles, divider in_line) {
+  using state = typename Op::state;
+  const int lane = threadIdx.x % 32;
+  for (int slot = 0;; slot = slot == scan_lag ? 0 : slot + 1) {
+    wait_at(scan_barrier::given, slot, 64);
+    const unsigned tile = room.number[slot];
+    if (tile >= tiles) return;
+    const tile_spot at = spot_of_tile(tile, in_line);
+    state s = others.before(at.line, at.number, room.all[slot]);
+    s = by_words(s, [](uint32_t w) { return __shfl_sync(~0u, w, 0); });
+    if (lane < scan_warps)
+      room.base[slot][lane] = Op::join(s, room.of_warp[slot][lane]);
+    arrive_at(scan_barrier::known, slot, scan_threads + 32);
+  }
+}
+
+template <class Op>
+__global__ void __launch_bounds__(scan_all_threads, scan_blocks)
+    scan_tiles_kernel(const __grid_constant__ Op op, const tile_prefix<Op> others,
+                      unsigned *begun, unsigned tiles, divider in_line) {
+  using state = typename Op::state;
+  constexpr int L = scan_lag;
+  extern __shared__ __align__(128) char bytes[];
+  scan_room<Op> &room = *reinterpret_cast<scan_room<Op> *>(bytes);
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (threadIdx.x == 0) {
+    room.next[0] = atomicAdd(begun, 1u);
+    room.next[1] = atomicAdd(begun, 1u);
+  }
+  __syncthreads();
+  if (warp == scan_warps) return give_tiles(room, others, tiles, in_line);
+  if (warp > scan_warps) return ask_for_tiles(room, others, tiles, in_line);
+  unsigned tile[L + 1], next = room.next[1]; // held now, a turn ago, ...
 #pragma unroll
-      for (int u = 0; u < U; u++) q[u] = held[old][u][threadIdx.x];
-    };
-    state before[U], base = Op::none();
-    if (due < tiles) {
-      scan_piece<Op> q[U];
-      held_pieces(q);
-      for (int w = 0; w < warp; w++) base = Op::join(base, total[old][w]);
-      scan_warp(before, q, op, first_of(due));
+  for (int i = 1; i <= L; i++) tile[i] = ~0u;
+  tile[0] = room.next[0];
+  wait_at(scan_barrier::turn, 0, scan_threads);
+  scan_piece<Op> p[Op::U];
+  const auto load = [&](unsigned t) {
+    const tile_spot at = spot_of_tile(t, in_line);
+    load_tile(p, op, op.seek(at.line), first_of_warp<Op>(at.number));
+  };
+  if (tile[0] < tiles) load(tile[0]);
+  int slot = 0; // of tile[0]
+  bool dealing = true;
+  for (unsigned turn = 0;; turn ^= 1) {
+    if (threadIdx.x == 0) room.number[slot] = tile[0];
+    if (tile[0] < tiles) {
+      keep_tile(room.held[slot], p);
+      if (next < tiles) load(next);
+      const int64_t at = spot_of_tile(tile[0], in_line).number;
+      const state all = join_tile(room.held[slot], op, first_of_warp<Op>(at));
+      if (lane == 31) room.of_warp[slot][warp] = all;
     }
-    __syncthreads();
-    if (due < tiles) {
-      scan_piece<Op> q[U];
-      held_pieces(q); // once more: registers are few
-      base = Op::join(prefix, base);
-      store_tile(op, op.seek(due / in_line), first_of(due), q, base, before);
+    if (dealing) arrive_at(scan_barrier::joined, slot, scan_threads + 32);
+    dealing = tile[0] < tiles;
+    unsigned number = 0; // on its way meanwhile
+    if (threadIdx.x == 0) number = atomicAdd(begun, 1u);
+    if (tile[L] < tiles) {
+      const int old = slot == L ? 0 : slot + 1;
+      const tile_spot at = spot_of_tile(tile[L], in_line);
+      wait_at(scan_barrier::known, old, scan_threads + 32);
+      store_tile(room.held[old], op, op.seek(at.line), first_of_warp<Op>(at.number),
+                 room.base[old][warp]);
     }
-    bool more = here < tiles;
+    if (threadIdx.x == 0) room.next[turn] = number;
+    wait_at(scan_barrier::turn, 0, scan_threads);
+    bool more = next < tiles;
 #pragma unroll
-    for (int i = L - 1; i > 0; i--) {
-      last[i] = last[i - 1];
-      more = more || last[i] < tiles;
+    for (int i = L; i > 0; i--) {
+      tile[i] = tile[i - 1];
+      more = more || tile[i] < tiles;
     }
-    last[0] = here;
     if (!more) return;
-    here = next, next = taken;
+    tile[0] = next, next = room.next[turn];
+    slot = slot == L ? 0 : slot + 1;
   }
 }
 
@@ -248,7 +344,7 @@ size_t line_scan_scratch(int64_t lines, int64_t length, int device) {
 template <class Op> bool has_scan_room() {
   if (cudaFuncSetAttribute(scan_tiles_kernel<Op>,
                            cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           scan_room<Op>) == cudaSuccess)
+                           int(sizeof(scan_room<Op>))) == cudaSuccess)
     return true;
   cudaGetLastError();
   return false;
@@ -269,8 +365,8 @@ mt_status launch_line_scan(const mt_call *call, const Op &op, int64_t lines) {
   CUDA_TRY(cudaMemsetAsync(call->scratch, 0, r.bytes, stream));
   const int64_t busy = int64_t(multiprocessors(call->device)) * scan_blocks;
   scan_tiles_kernel<Op>
-      <<<unsigned(tiles < busy ? tiles : busy), scan_threads, scan_room<Op>, stream>>>(
-          op, r.prefix, r.begun, unsigned(tiles));
+      <<<unsigned(tiles < busy ? tiles : busy), scan_all_threads, sizeof(scan_room<Op>),
+         stream>>>(op, r.prefix, r.begun, unsigned(tiles), make_divider(in_line));
   return launched();
 }
 

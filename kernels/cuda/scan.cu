@@ -14,8 +14,8 @@ template <class O, class T> __device__ inline O narrow(T x) {
     return O(x);
 }
 
-// Sums of S's, stored as O's. V > 1: steps of 1 or -1, and whole pieces.
-template <class S, class O, int Neighbours> struct sum_op {
+// Sums of S's, stored as O's. V > 1: whole pieces, forwards or backwards.
+template <class S, class O, int Neighbours, bool Backwards = false> struct sum_op {
   static constexpr int V = Neighbours, U = V == 1 ? 8 : 4;
   using state = wide_t<S>;
   using raw = S;
@@ -41,29 +41,29 @@ template <class S, class O, int Neighbours> struct sum_op {
     return p;
   }
   __device__ pack<S, V> load(const place &p, int64_t i) const {
-    const S *from = x + p.at[1] + i * x_step;
-    if constexpr (V == 1)
-      return {{*from}};
-    else {
-      if (x_step > 0) return *reinterpret_cast<const pack<S, V> *>(from);
-      return turned(*reinterpret_cast<const pack<S, V> *>(from - (V - 1)));
-    }
+    const S *const from = x + p.at[1];
+    if constexpr (V == 1) return {{from[i * x_step]}};
+    if constexpr (Backwards)
+      return reversed(*reinterpret_cast<const pack<S, V> *>(from - i - (V - 1)));
+    return *reinterpret_cast<const pack<S, V> *>(from + i);
   }
   __device__ void store(const place &p, int64_t i, const state (&sum)[V]) const {
-    O *to = y + p.at[0] + i * y_step;
+    O *const to = y + p.at[0];
     pack<O, V> out;
 #pragma unroll
     for (int j = 0; j < V; j++) out.at[j] = narrow<O>(sum[j]);
     if constexpr (V == 1)
-      *to = out.at[0];
+      to[i * y_step] = out.at[0];
     else {
-      if (y_step > 0)
-        *reinterpret_cast<pack<O, V> *>(to) = out;
-      else
-        *reinterpret_cast<pack<O, V> *>(to - (V - 1)) = turned(out);
+      static_assert(sizeof out == sizeof(uint4), "16 bytes");
+      if constexpr (Backwards) out = reversed(out);
+      uint4 bits;
+      memcpy(&bits, &out, sizeof bits);
+      // plainly stored, the compiler makes four stores of it
+      __stcg(reinterpret_cast<uint4 *>(Backwards ? to - i - (V - 1) : to + i), bits);
     }
   }
-  template <class T> static __device__ pack<T, V> turned(const pack<T, V> &p) {
+  template <class T> static __device__ pack<T, V> reversed(const pack<T, V> &p) {
     pack<T, V> r;
 #pragma unroll
     for (int j = 0; j < V; j++) r.at[j] = p.at[V - 1 - j];
@@ -182,9 +182,10 @@ template <class S, class O> mt_status launch_scan(const mt_call *call, scan_plan
     scan_across_kernel<S, O><<<grid, 256, 0, stream_of(call)>>>(y, x, q, p.s);
     return launched();
   }
-  if (pieces)
-    return launch_line_scan(
-        call, sum_op<S, O, V>{y, x, q.length, q.y_step, q.x_step, p.s}, lines);
+  const sum_op<S, O, V> forwards{y, x, q.length, q.y_step, q.x_step, p.s};
+  const sum_op<S, O, V, true> backwards{y, x, q.length, q.y_step, q.x_step, p.s};
+  if (pieces && q.x_step == 1) return launch_line_scan(call, forwards, lines);
+  if (pieces) return launch_line_scan(call, backwards, lines);
   return launch_line_scan(
       call, sum_op<S, O, 1>{y, x, q.length, q.y_step, q.x_step, p.s}, lines);
 }

@@ -70,73 +70,63 @@ __device__ inline typename Op::state join_lanes(typename Op::state s) {
   return s;
 }
 
-// Until all of s is there.
-template <class T> __device__ inline T slot_wait(const slot<T> *s) {
-  T x;
-  while (!slot_get(x, s)) {
+// s of this lane and of those before it joined.
+template <class Op>
+__device__ inline typename Op::state scan_lanes(typename Op::state s) {
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const typename Op::state other =
+        by_words(s, [=](uint32_t w) { return __shfl_up_sync(~0u, w, step); });
+    const typename Op::state both = Op::join(other, s);
+    if (threadIdx.x % 32 >= step) s = both;
   }
-  return x;
+  return s;
 }
 
-constexpr int64_t group_tiles = 32, super_groups = 32, super_tiles = 32 * 32;
+constexpr int64_t group_tiles = 32, super_tiles = 32 * 32;
 
-// A tree of fixed shape: tiles, groups of 32, supergroups of 32 groups, and the supergroups
-// up to each. Whoever brings the last part of a node joins it, in the order of its parts:
-// so nobody waits for parts, and the bits are the same each time.
+// A tree of fixed shape: tiles, groups of 32, supergroups of 32 groups, and all up to each
+// supergroup. The warp that asks for what comes before the last tile of a node joins the
+// node's parts, in their order: so the bits are the same each time.
 template <class Op> struct tile_prefix {
   using state = typename Op::state;
-  slot<state> *tile, *group, *super, *upto; // of each line
-  unsigned *of_group, *of_super, *of_upto;  // parts that have come
-  int64_t tiles, groups, supers;            // in a line
+  slot<state> *tile, *group, *upto; // of each line
+  int64_t tiles, groups, supers;    // in a line
 
-  // One warp: tile k of a line has joined to own, which lane 0 has.
-  __device__ void give(int64_t line, int64_t k, state own) const {
-    const int lane = threadIdx.x % 32;
-    const int64_t g = k / group_tiles;
-    int64_t u = k / super_tiles;
-    if (lane == 0) slot_put(tile + line * tiles + k, own);
-    if (!is_last(of_group + line * groups + g)) return;
-    own = join_lanes<Op>(slot_wait(tile + line * tiles + g * group_tiles + lane));
-    if (lane == 0) slot_put(group + line * groups + g, own);
-    if (!is_last(of_super + line * supers + u)) return;
-    own = join_lanes<Op>(slot_wait(group + line * groups + u * super_groups + lane));
-    if (lane != 0) return;
-    slot<state> *const parts = super + line * supers, *const sums =
-                                                          upto + line * supers;
-    slot_put(parts + u, own);
-    // what has come so far: this supergroup, or the sum up to it
-    for (; u == 0 || atomicAdd(of_upto + line * supers + u, 1u) == 1; u++) {
-      state s = slot_wait(parts + u);
-      if (u > 0) s = Op::join(slot_wait(sums + u - 1), s);
-      slot_put(sums + u, s);
-      if (u + 1 == supers) break;
-    }
+  // Tile k of a line has joined to own: one thread.
+  __device__ void give(int64_t line, int64_t k, const state &own) const {
+    slot_put(tile + line * tiles + k, own);
   }
 
-  // Has a warp brought the last of 32 parts?
-  static __device__ bool is_last(unsigned *come) {
-    unsigned before = 0;
-    if (threadIdx.x % 32 == 0) before = atomicAdd(come, 1u);
-    return __shfl_sync(~0u, before, 0) == 31;
-  }
-
-  // One warp: the tiles of the line before tile k joined, right in lane 0.
-  __device__ state before(int64_t line, int64_t k) const {
+  // One warp: the tiles of the line before tile k joined, right in lane 0. own: of tile k,
+  // in each lane.
+  __device__ state before(int64_t line, int64_t k, const state &own) const {
     const int lane = threadIdx.x % 32;
     const int64_t g = k / group_tiles, u = k / super_tiles;
+    const int at = int(k % group_tiles), at_group = int(g % 32);
     const slot<state> *const peer = tile + line * tiles + g * group_tiles + lane;
-    const slot<state> *const relative = group + line * groups + u * super_groups + lane;
+    const slot<state> *const relative = group + line * groups + u * 32 + lane;
     const slot<state> *const ahead = upto + line * supers + u - 1;
-    state a = Op::none(), b = Op::none(), c = Op::none();
-    bool need_a = lane < k % group_tiles, need_b = lane < g % super_groups;
-    bool need_c = lane == 0 && u > 0;
-    while (need_a || need_b || need_c) { // all at once: each is a way to memory
+    state a = lane == at ? own : Op::none(), b = Op::none(), c = Op::none(), whole;
+    bool need_a = lane < at, need_b = lane < at_group, need_c = lane == 0 && u > 0;
+    bool last = at == 31; // of the group, which nobody has joined yet
+    while (true) {        // all at once: each is a way to memory
       if (need_a) need_a = !slot_get(a, peer);
       if (need_b) need_b = !slot_get(b, relative);
       if (need_c) need_c = !slot_get(c, ahead);
+      if (last && !__any_sync(~0u, need_a)) {
+        last = false;
+        whole = join_lanes<Op>(a);
+        if (lane == 0) slot_put(group + line * groups + g, whole);
+      }
+      if (!__any_sync(~0u, need_a || need_b || need_c)) break;
     }
-    __syncwarp();
-    a = join_lanes<Op>(a), b = join_lanes<Op>(b);
+    if (at == 31 && at_group == 31) {
+      whole = by_words(whole, [](uint32_t w) { return __shfl_sync(~0u, w, 0); });
+      const state all = join_lanes<Op>(lane == 31 ? whole : b);
+      if (lane == 0) slot_put(upto + line * supers + u, Op::join(c, all));
+    }
+    a = join_lanes<Op>(lane == at ? Op::none() : a), b = join_lanes<Op>(b);
     return Op::join(c, Op::join(b, a));
   }
 };
@@ -158,12 +148,8 @@ tile_scratch<Op> lay_out_tiles(void *scratch, int64_t lines, int64_t tiles) {
   p.supers = (tiles + super_tiles - 1) / super_tiles;
   p.tile = static_cast<room *>(scratch);
   p.group = p.tile + lines * p.tiles;
-  p.super = p.group + lines * p.groups;
-  p.upto = p.super + lines * p.supers;
-  p.of_group = reinterpret_cast<unsigned *>(p.upto + lines * p.supers);
-  p.of_super = p.of_group + lines * p.groups;
-  p.of_upto = p.of_super + lines * p.supers;
-  r.begun = p.of_upto + lines * p.supers;
+  p.upto = p.group + lines * p.groups;
+  r.begun = reinterpret_cast<unsigned *>(p.upto + lines * p.supers);
   r.bytes =
       size_t(reinterpret_cast<char *>(r.begun + 1) - static_cast<char *>(scratch));
   return r;
