@@ -31,14 +31,20 @@ template <int U, int Size> __device__ inline int swizzled(int q) {
   return q ^ (q / U / row & (U - 1));
 }
 
-// A tile on the chip: its pieces, and what comes before each thread's in its warp.
+// A tile on the chip: its pieces, and what comes before each in its warp, or where that took
+// much room, before each U neighbours, which one thread joins.
 template <class Op> struct held_tile {
   using state = typename Op::state;
+  static constexpr bool by_piece = sizeof(scan_piece<Op>) + sizeof(state) <= 16;
   scan_piece<Op> piece[scan_warps][Op::U * 32];
-  state before[scan_warps][32]; // each thread's U neighbours
+  state before[scan_warps][by_piece ? Op::U * 32 : 32];
 
   __device__ scan_piece<Op> &piece_at(int q) {
     return piece[threadIdx.x / 32][swizzled<Op::U, int(sizeof(scan_piece<Op>))>(q)];
+  }
+  __device__ state &before_at(int q) {
+    return before[threadIdx.x / 32]
+                 [by_piece ? swizzled<Op::U, int(sizeof(state))>(q) : q / Op::U];
   }
 };
 
@@ -100,7 +106,11 @@ __device__ inline typename Op::state join_tile(held_tile<Op> &h, const Op &op,
   all = scan_lanes<Op>(all);
   state before = by_words(all, [](uint32_t w) { return __shfl_up_sync(~0u, w, 1); });
   if (lane == 0) before = Op::none();
-  h.before[threadIdx.x / 32][lane] = before;
+#pragma unroll
+  for (int u = 0; u < (held_tile<Op>::by_piece ? U : 1); u++) {
+    h.before_at(lane * U + u) = before;
+    before = Op::join(before, part[u]);
+  }
   __syncwarp();
   return all;
 }
@@ -121,11 +131,11 @@ __device__ inline void store_tile(held_tile<Op> &h, const Op &op,
     const int q = piece_of(u);
     const int64_t i = first + threadIdx.x % 32 * Op::V + u * 32 * Op::V;
     const scan_piece<Op> p = h.piece_at(q);
-    state s[Op::V], before = h.before[threadIdx.x / 32][q / U];
+    state s[Op::V], before = h.before_at(q);
     s[0] = op.of(p.at[0], i);
 #pragma unroll
     for (int j = 1; j < Op::V; j++) s[j] = Op::join(s[j - 1], op.of(p.at[j], i + j));
-    if constexpr (U > 1) { // U lanes have what one thread had joined
+    if constexpr (U > 1 && !held_tile<Op>::by_piece) { // of U lanes
       state upto = s[Op::V - 1];
 #pragma unroll
       for (int step = 1; step < U; step *= 2) {

@@ -131,10 +131,10 @@ mt_status mt_build_pdist(mt_build_call *call) {
   mt_tensor *const both[] = {x, x};
   mt_tensor *const all = mt_ca(c, MT_OP_cdist, 2, both, 0, 1, call->attr, NULL);
   if (!all) return MT_OK;
-  const mt_attr beside = mt_attr_i(1), count = mt_attr_i(n * (n - 1) / 2);
+  const mt_attr beside = mt_attr_i(1);
   mt_tensor *const ones = mt_cones(c, MT_BOOL, mt_device_of(x), 2, square);
-  mt_tensor *const pick[] = {all, mt_c1a(c, MT_OP_triu, ones, 1, &beside)};
-  call->out[0] = mt_ca(c, MT_OP__masked_select, 2, pick, 0, 1, &count, NULL);
+  mt_tensor *const above = mt_c1a(c, MT_OP_triu, ones, 1, &beside);
+  call->out[0] = mt_cmasked_select(c, all, above, n * (n - 1) / 2);
   return MT_OK;
 }
 

@@ -58,9 +58,7 @@ mt_status mt_build_masked_select(mt_build_call *c) {
   x = mt_cexpand(c->calc, x, ndim, shape);
   mask = mt_cexpand(c->calc, mask, ndim, shape);
   if (!x) return MT_OK;
-  mt_attr count;
-  mt_tensor *const in[] = {x, mask, mt_cmarks(c->calc, mask, &count)};
-  c->out[0] = mt_ca(c->calc, MT_OP__masked_select, 3, in, 1u << 2, 1, &count, NULL);
+  c->out[0] = mt_cmasked_select(c->calc, x, mask, -1);
   return MT_OK;
 }
 

@@ -139,22 +139,33 @@ int64_t mt_citem(mt_calc *c, mt_tensor *x, double *f) {
   return whole;
 }
 
-mt_tensor *mt_cmarks(mt_calc *c, mt_tensor *mask, mt_attr *count) {
-  mt_tensor *marks = NULL, *all;
-  if (mask && mt_device_of(mask).kind != MT_CPU)
-    all = mt_cpick(c, marks = mt_c1(c, MT_OP__marks, mask), 0, 0, false);
-  else
-    all = mt_c1(c, MT_OP_count_nonzero, mask);
-  *count = mt_attr_i(mt_citem(c, all, NULL));
+/* How many a mask marks, where that is below 0, and what a GPU's kernels select by; NULL
+** on the CPU. */
+static mt_tensor *marks_of(mt_calc *c, mt_tensor *mask,
+                           int64_t *count /* [in] [out] */) {
+  mt_tensor *const marks =
+      mask && mt_device_of(mask).kind != MT_CPU ? mt_c1(c, MT_OP__marks, mask) : NULL;
+  if (*count < 0)
+    *count = mt_citem(c,
+                      marks ? mt_cpick(c, marks, 0, 0, false)
+                            : mt_c1(c, MT_OP_count_nonzero, mask),
+                      NULL);
   return marks;
+}
+
+mt_tensor *mt_cmasked_select(mt_calc *c, mt_tensor *x, mt_tensor *mask, int64_t count) {
+  mt_tensor *const in[] = {x, mask, marks_of(c, mask, &count)};
+  const mt_attr attr = mt_attr_i(count);
+  return mt_ca(c, MT_OP__masked_select, 3, in, 1u << 2, 1, &attr, NULL);
 }
 
 mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x) {
   if (x && x->v.dtype != MT_BOOL && mt_device_of(x).kind != MT_CPU)
     x = mt_c2(c, MT_OP_ne, x, mt_cint(c, 0));
-  mt_attr count;
-  mt_tensor *const in[] = {x, mt_cmarks(c, x, &count)};
-  return mt_ca(c, MT_OP__nonzero, 2, in, 1u << 1, 1, &count, NULL);
+  int64_t count = -1;
+  mt_tensor *const in[] = {x, marks_of(c, x, &count)};
+  const mt_attr attr = mt_attr_i(count);
+  return mt_ca(c, MT_OP__nonzero, 2, in, 1u << 1, 1, &attr, NULL);
 }
 
 mt_status mt_cdim_among(const mt_attr *attr, int ndim, const mt_view *of, int arg,

@@ -49,9 +49,9 @@ mt_tensor *mt_csorted(mt_calc *c, mt_tensor *x, int64_t dim, bool descending,
 /* x sorted; where no gradient is asked for, without keeping positions. bits: x holds
 ** integers 0 .. 2^bits - 1; 0: any. */
 mt_tensor *mt_csorted_values(mt_calc *c, mt_tensor *x, int64_t dim, int bits);
-/* How many a mask marks, and what a GPU's kernels select by; NULL on the CPU. Waits for
-** the device. */
-mt_tensor *mt_cmarks(mt_calc *c, mt_tensor *mask, mt_attr *count /* [out] */);
+/* The elements of x where mask, of its shape, is true: count of them; below 0: to be
+** counted, which waits for the device. */
+mt_tensor *mt_cmasked_select(mt_calc *c, mt_tensor *x, mt_tensor *mask, int64_t count);
 /* Flat positions, from 1, of what is not 0. Waits for the device. */
 mt_tensor *mt_cpositions(mt_calc *c, mt_tensor *x);
 /* The value of a 0-dim tensor. Waits for the device. */
