@@ -258,6 +258,14 @@ describe("a number that an integer dtype does not hold", function()
   end)
 end)
 
+describe("bincount", function()
+  it("takes floats that are whole, as indices do", function()
+    same({ 1, 2, 0, 1 }, mt.tensor { 1, 2, 2, 4 }:bincount())
+    same({ 0, 0.75 }, mt.tensor { 2, 2 }:bincount(mt.tensor { 0.5, 0.25 }))
+    same({ 0, 0 }, mt.zeros(0):bincount { minlength = 2 })
+  end)
+end)
+
 describe("arguments by name", function()
   it("have NumPy's and PyTorch's names, too", function()
     local x = mt.tensor { { 1, 2 }, { 3, 4 } }

@@ -137,19 +137,20 @@ function sampling.multinomial(weights, n, replacement)
   return mt.searchsorted(sums, at, true)
 end
 
--- The smallest k whose cumulative probability lies above u: exact, k steps.
+-- The smallest k whose cumulative probability lies above u, for rates below 10: those
+-- of more than 100 have none that float64 could add.
 local function poisson_by_inversion(rates)
-  local u = uniform(rates)
+  local u, k = uniform(rates), mt.zeros_like(rates)
   local term = (-rates):exp()
-  local sum, k, steps = term:clone(), mt.zeros_like(rates), 0
-  while true do
+  local sum = term:clone()
+  for step = 1, 100 do
     local above = u:ge(sum)
-    if steps % 8 == 0 and not above:any():item() then return k end
+    if step % 8 == 1 and not above:any():item() then break end
     k:add_(above:double())
-    steps = steps + 1
-    term:mul_(rates):div_(steps)
+    term:mul_(rates):div_(step)
     sum:add_(term)
   end
+  return k
 end
 
 -- Transformed rejection (Hoermann, The transformed rejection method for generating

@@ -275,14 +275,25 @@ mt_status mt_build_unique_consecutive(mt_build_call *c) { return unique(c, false
 
 /* ---- bincount, histc ---- */
 
+/* Floats that are whole count as integers, as they do for indices. */
+static mt_status whole(mt_calc *c, mt_tensor **x /* [in, out] */) {
+  if (!MT_IS_FLOAT((*x)->v.dtype)) return MT_OK;
+  mt_tensor *const given = *x;
+  *x = mt_cas(c, given, MT_I64);
+  if (mt_citem(c, mt_c1(c, MT_OP_any, mt_c2(c, MT_OP_ne, *x, given)), NULL))
+    return mt_fail_arg(MT_EARG, 1, "x has elements that are no whole numbers");
+  return c->status;
+}
+
 mt_status mt_build_bincount(mt_build_call *call) {
   mt_calc *const c = call->calc;
-  mt_tensor *const x = call->in[0], *weights = call->in[1];
+  mt_tensor *x = call->in[0], *weights = call->in[1];
   const int64_t least = call->attr[0].i[0];
   int64_t lo = 1, n = 0;
-  if (x->v.ndim != 1 || MT_IS_FLOAT(x->v.dtype) || x->v.dtype == MT_BOOL)
+  if (x->v.ndim != 1 || x->v.dtype == MT_BOOL)
     return mt_fail_arg(MT_ESHAPE, 1, "x is %s of shape %s, want a vector of integers",
                        mt_dtype_name(x->v.dtype), mt_view_text(&x->v));
+  MT_TRY(whole(c, &x));
   if (weights && !mt_same_shape(&weights->v, &x->v))
     return mt_fail_arg(MT_ESHAPE, 2, "weights has shape %s, x %s",
                        mt_view_text(&weights->v), mt_view_text(&x->v));

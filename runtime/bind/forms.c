@@ -45,7 +45,8 @@ static bool tensor_behind(lua_State *L, const char *fname) {
 /* view'int32', view{dtype = 'int32'} */
 static bool text_behind(lua_State *L, const char *fname) {
   (void)fname;
-  return lua_type(L, 2) == LUA_TSTRING || has_option(L, "dtype");
+  const int type = lua_type(L, 2);
+  return type == LUA_TSTRING || (type == LUA_TTABLE && has_option(L, "dtype"));
 }
 
 /* More than the inputs, of which there are n; what is nil does not count. */

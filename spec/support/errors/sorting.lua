@@ -50,7 +50,13 @@ return {
   { "mt.tensor({0, 1}, {dtype = 'int64'}):bincount()",
     "calling 'bincount' on bad self (x has the element 0, want 1 and above)" },
   { "mt.zeros(2):bincount()",
-    "calling 'bincount' on bad self (x is float32 of shape [2], want a "
+    "calling 'bincount' on bad self (x has the element 0, want 1 and above)" },
+  { "mt.tensor{1, 1.5}:bincount()",
+    "calling 'bincount' on bad self (x has elements that are no whole numbers)" },
+  { "mt.tensor{1, 0 / 0}:bincount()",
+    "calling 'bincount' on bad self (x has elements that are no whole numbers)" },
+  { "mt.zeros(2, 2):bincount()",
+    "calling 'bincount' on bad self (x is float32 of shape [2, 2], want a "
       .. "vector of integers)" },
   { "mt.tensor({1, 1}, {dtype = 'int64'}):bincount(mt.zeros(3))",
     "bad argument #1 to 'bincount' (weights has shape [3], x [2])" },
