@@ -118,9 +118,11 @@ void mtl_step_collector(lua_State *L, mtl_state *s) {
   if (lua_gc(L, LUA_GCISRUNNING) != 1) return;
   mtl_drop_pending(s, 0);
   if (!mtl_step_is_due(s) || !mtl_can_finalize(L)) return;
-  /* Lua goes to work when its own bytes and these outweigh a share of its heap. */
-  size_t kilobytes = s->ctx.gc_debt / 1024;
-  if (s->ctx.gpu_debt >= MT_GC_CYCLE) kilobytes += (size_t)lua_gc(L, LUA_GCCOUNT);
+  /* Lua goes to work when its own bytes and these outweigh what it waits for: a fifth of
+  ** its heap, or several times all of it in incremental mode and after a collection that
+  ** freed little. For a GPU's round it is to wait for nothing. */
+  const size_t kilobytes =
+      s->ctx.gpu_debt >= MT_GC_CYCLE ? INT_MAX : s->ctx.gc_debt / 1024;
   p->gpu = p->gpu || s->ctx.gpu_debt > 0;
   s->ctx.gc_debt = s->ctx.gpu_debt = 0;
   const double start = seconds();
