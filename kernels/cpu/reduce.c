@@ -3,9 +3,10 @@
 **
 ** Two ways: where the folded dims hold the contiguous elements, one result after
 ** another takes up its row; where the kept dims hold them, many results at once take
-** up columns. Short rows become columns, by way of a transposed tile. Long reductions are
-** cut into chunks whose states are merged in order. The cut depends on shapes and strides
-** only: threads do not change a result. */
+** up columns. Short rows are summed one behind the other, or become columns, by way of a
+** transposed tile; of narrow ones that follow each other, some are taken for one. Long
+** reductions are cut into chunks whose states are merged in order. The cut depends on
+** shapes and strides only: threads do not change a result. */
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/select.h"
 #include "kernels/cpu/tables.h"
@@ -20,80 +21,10 @@
 #define MANY_ITEMS     64    /* enough to share among threads */
 #define FEW_FOLDED     32    /* so few elements to a result go by columns */
 #define SHORT_ROW      128   /* and so few, if they are contiguous */
-
-/* ---- states ---------------------------------------------------------------------- */
-static void state_init(const mt_reduction *r, mt_cell *a, mt_cell *b) {
-  b->i = 0;
-  switch (r->kind) {
-  case MT_FOLD_PROD:
-    if (r->whole)
-      a->i = 1;
-    else
-      a->f = 1;
-    break;
-  case MT_FOLD_MAX:
-  case MT_FOLD_ARGMAX:
-    if (r->whole)
-      a->i = INT64_MIN;
-    else
-      a->f = -(double)INFINITY;
-    break;
-  case MT_FOLD_MIN:
-  case MT_FOLD_ARGMIN:
-    if (r->whole)
-      a->i = INT64_MAX;
-    else
-      a->f = (double)INFINITY;
-    break;
-  case MT_FOLD_EXP: a->f = -(double)INFINITY; break;
-  case MT_FOLD_SMALLEST: a->f = (double)INFINITY; break;
-  default: a->i = 0; /* also 0.0 */
-  }
-}
-
-/* Is other better than a? NaN is better than any number; equals are not. */
-static bool better(const mt_reduction *r, const mt_cell *a, const mt_cell *other,
-                   bool larger) {
-  if (r->whole) return larger ? other->i > a->i : other->i < a->i;
-  if (a->f != a->f) return false;
-  return other->f != other->f || (larger ? other->f > a->f : other->f < a->f);
-}
-
-/* Add to s, which has taken up `seen` elements, what t did with the `more` after
-** them. */
-static void state_merge(const mt_reduction *r, mt_cell *s, int64_t seen,
-                        const mt_cell *t, int64_t more) {
-  switch (r->kind) {
-  case MT_FOLD_SUM:
-    if (r->whole)
-      s->i += t->i;
-    else
-      s->f += t->f;
-    break;
-  case MT_FOLD_PROD:
-    if (r->whole)
-      s->i *= t->i;
-    else
-      s->f *= t->f;
-    break;
-  case MT_FOLD_COUNT: s->i += t->i; break;
-  case MT_FOLD_MAX:
-  case MT_FOLD_LARGEST:
-    if (better(r, s, t, true)) s[0] = t[0];
-    break;
-  case MT_FOLD_MIN:
-  case MT_FOLD_SMALLEST:
-    if (better(r, s, t, false)) s[0] = t[0];
-    break;
-  case MT_FOLD_ARGMAX:
-  case MT_FOLD_ARGMIN:
-    if (better(r, s, t, r->kind == MT_FOLD_ARGMAX)) s[0] = t[0], s[1].i = seen + t[1].i;
-    break;
-  case MT_FOLD_MOMENTS: fold_moments(&s[0], &s[1], seen, t[0].f, t[1].f, more); break;
-  case MT_FOLD_EXP: fold_exp(&s[0], &s[1], t[0].f, t[1].f); break;
-  default: s->f += t->f;
-  }
-}
+#define NARROW         64    /* elements of narrow rows that are taken together */
+#define ROWS_LEAST     16    /* elements of rows that are folded one after another */
+#define ROWS_MOST      4096
+#define ROWS_ELEMENTS  16384 /* of those that are finished together */
 
 /* ---- collecting elements --------------------------------------------------------- */
 /* n elements to `to`, as they are folded. to has room for a whole unit more. */
@@ -209,7 +140,7 @@ static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks 
     const int64_t chunk = item % r->nchunks;
     mt_cell state[2];
     mt_space_seek(&r->kept, item / r->nchunks, coord, offset);
-    state_init(r, &state[0], &state[1]);
+    mt_state_init(r, &state[0], &state[1]);
     fold_row(r, r->x + offset[0], chunk * r->chunk, chunk_end(r, chunk), state);
     if (r->nchunks == 1)
       finish(r, state, offset);
@@ -230,6 +161,57 @@ static void collect_turned(const mt_reduction *r, int64_t rows, int64_t cols,
     collect(r, cols, raw + i * raw_bytes, r->size, tile + i * row_bytes);
 }
 
+/* Contiguous rows, one after the other. */
+static void fold_rows(const mt_reduction *r, int64_t rows, const char *x, char *tile,
+                      mt_cell *a) {
+  const int64_t n = r->folded.numel, across = r->kept.stride[0][0];
+  const int64_t most = r->direct ? rows : TILE_BYTES / (n * r->width);
+  for (int64_t i = 0; i < rows; i += most) {
+    const int64_t m = rows - i < most ? rows - i : most;
+    const char *from = x + i * across;
+    if (r->direct) {
+      r->fold->rows(m, n, from, across, r->p, a);
+      return;
+    }
+    if (across == n * r->size)
+      collect(r, m * n, from, r->size, tile);
+    else
+      for (int64_t j = 0; j < m; j++)
+        collect(r, n, from + j * across, r->size, tile + j * n * r->width);
+    r->fold->rows(m, n, tile, n * r->width, r->p, a + i);
+  }
+}
+
+/* Narrow rows one behind the other: some are taken for one, and what became of its parts
+** is merged. */
+static void fold_narrow(const mt_reduction *r, int64_t cols, int64_t rows,
+                        const char *x, char *tile, mt_cell *a, mt_cell *b) {
+  const int64_t parts = NARROW / cols, wide = parts * cols, many = rows / parts;
+  mt_cell part_a[NARROW], part_b[NARROW];
+  for (int64_t j = 0; j < wide; j++) part_a[j] = a[0], part_b[j] = b[0];
+  int64_t seen = 0;
+  for (int64_t left = rows; left > 0;) {
+    int64_t n = left / parts, width = wide;
+    if (n > TILE_ROWS) n = TILE_ROWS;
+    if (n == 0) n = left, width = cols;
+    const char *from = x;
+    if (!r->direct) collect(r, n * width, x, r->size, tile), from = tile;
+    r->fold->columns(n, width, from, width * r->width, seen, r->p, part_a, part_b);
+    x += n * width * r->size;
+    seen += n;
+    left -= n * (width / cols);
+  }
+  for (int64_t j = 0; j < cols; j++) {
+    mt_cell state[2] = {part_a[j], part_b[j]};
+    int64_t before = seen; /* of the first part, which has the rest, too */
+    for (int64_t k = 1; k < parts && many > 0; k++, before += many) {
+      const mt_cell other[2] = {part_a[k * cols + j], part_b[k * cols + j]};
+      mt_state_merge(r, state, before, other, many);
+    }
+    a[j] = state[0], b[j] = state[1];
+  }
+}
+
 static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int64_t lo,
                          int64_t hi, mt_cell *a, mt_cell *b) {
   const mt_space *s = &r->folded;
@@ -239,6 +221,14 @@ static void fold_columns(const mt_reduction *r, const char *x, int64_t cols, int
   if (rows_max > TILE_ROWS) rows_max = TILE_ROWS;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS], seen = 0;
   if (lo >= hi) return;
+  if (r->rows) {
+    fold_rows(r, cols, x, tile, a);
+    return;
+  }
+  if (r->narrow) {
+    fold_narrow(r, cols, hi - lo, x + lo * s->stride[0][0], tile, a, b);
+    return;
+  }
   mt_space_seek(s, lo, coord, offset);
   while (lo < hi) {
     int64_t rows = 0, run = s->size[0] - coord[0];
@@ -271,7 +261,7 @@ static void column_range(void *context, int64_t lo, int64_t hi) { /* blocks x ch
   const mt_space *kept = &r->kept;
   mt_cell a[MT_FOLD_COLUMNS], b[MT_FOLD_COLUMNS], first_a, first_b;
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
-  state_init(r, &first_a, &first_b);
+  mt_state_init(r, &first_a, &first_b);
   for (int64_t item = lo; item < hi; item++) {
     const int64_t chunk = item % r->nchunks, block = item / r->nchunks;
     const int64_t first = block % r->blocks * r->wide;
@@ -300,10 +290,10 @@ static void merge_range(void *context, int64_t lo, int64_t hi) { /* kept */
   int64_t coord[MT_MAX_DIMS], offset[MT_SPACE_ARGS];
   for (int64_t i = lo; i < hi; i++) {
     mt_cell state[2];
-    state_init(r, &state[0], &state[1]);
+    mt_state_init(r, &state[0], &state[1]);
     for (int64_t c = 0; c < r->nchunks; c++) {
       const mt_cell *t = partial_of(r, i, c);
-      state_merge(r, state, c * r->chunk, t, chunk_end(r, c) - c * r->chunk);
+      mt_state_merge(r, state, c * r->chunk, t, chunk_end(r, c) - c * r->chunk);
     }
     mt_space_seek(&r->kept, i, coord, offset);
     finish(r, state, offset);
@@ -355,15 +345,19 @@ static int log2_of(int size) {
   return size == 1 ? 0 : size == 2 ? 1 : size == 4 ? 2 : 3;
 }
 
-static void choose_way(mt_reduction *r) {
+static void choose_way(mt_reduction *r, bool ordered) {
   const mt_space *kept = &r->kept, *folded = &r->folded;
   const bool plain = r->convert == NULL && !mt_cpu_is_half(r->from);
   const bool kept_inner = kept->stride[0][0] == r->size && kept->size[0] >= 8;
   const bool folded_inner = folded->stride[0][0] == r->size || folded->numel == 1;
   const bool turns = !kept_inner && folded->stride[0][0] == r->size;
+  r->narrow = !ordered && kept->stride[0][0] == r->size && kept->size[0] > 1 &&
+              kept->size[0] <= NARROW / 2 && folded->ndim == 1 &&
+              folded->numel >= NARROW &&
+              folded->stride[0][0] == kept->size[0] * r->size;
   r->columns =
       kept->numel > 1 &&
-      ((kept_inner && !folded_inner) ||
+      ((kept_inner && !folded_inner) || r->narrow ||
        (kept->size[0] >= 16 && folded->numel <= (turns ? SHORT_ROW : FEW_FOLDED)));
   r->direct = plain && (r->columns ? kept->stride[0][0] == r->size
                                    : folded->stride[0][0] == r->size);
@@ -390,6 +384,14 @@ static void choose_way(mt_reduction *r) {
     r->chunk = folded->numel > 0 ? folded->numel : 1;
   }
   r->nchunks = folded->numel > 0 ? ceil_div(folded->numel, r->chunk) : 1;
+  r->rows = r->fold->rows && r->nchunks == 1 && folded->ndim == 1 &&
+            folded->stride[0][0] == r->size && folded->numel >= ROWS_LEAST &&
+            folded->numel <= ROWS_MOST;
+  if (r->rows) {
+    r->columns = true, r->direct = plain;
+    r->wide = ROWS_ELEMENTS / folded->numel;
+    r->blocks = ceil_div(kept->size[0], r->wide);
+  }
 }
 
 static void prepare_types(const mt_call *call, mt_reduction *r) {
@@ -411,7 +413,7 @@ static void prepare_types(const mt_call *call, mt_reduction *r) {
 
 static void prepare(const mt_call *call, const mt_attr *dims, mt_reduction *r) {
   split_dims(call, dims, &r->kept, &r->folded);
-  if (r->kept.numel > 0) choose_way(r);
+  if (r->kept.numel > 0) choose_way(r, counts_positions(call->op));
 }
 
 size_t mt_cpu_reduce_scratch(const mt_call *call, const mt_attr *dims) {
@@ -435,7 +437,7 @@ static bool reduce_small(const mt_call *call, const mt_attr *dims, mt_reduction 
   mt_cell state[2];
   const int64_t offset[MT_SPACE_ARGS] = {0};
   r->folded.numel = n;
-  state_init(r, &state[0], &state[1]);
+  mt_state_init(r, &state[0], &state[1]);
   r->fold->row(n, r->x, 0, r->p, state);
   finish(r, state, offset);
   return true;

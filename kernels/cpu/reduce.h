@@ -41,9 +41,14 @@ typedef void (*mt_fold_row)(int64_t n, const void *x, int64_t seen, double p,
 ** bytes apart; each column goes to its own state (a[j], b[j]). */
 typedef void (*mt_fold_columns)(int64_t rows, int64_t cols, const char *x, int64_t step,
                                 int64_t seen, double p, mt_cell *a, mt_cell *b);
+/* Rows of n contiguous elements, `step` bytes apart, each to a cell of its own, which
+** needs no value before. */
+typedef void (*mt_fold_rows)(int64_t rows, int64_t n, const char *x, int64_t step,
+                             double p, mt_cell *y /* [out] */);
 typedef struct mt_fold {
   mt_fold_row row;
   mt_fold_columns columns;
+  mt_fold_rows rows; /* NULL: by row */
 } mt_fold;
 
 /* By type: float32, float64, int64, int32. Others are converted first. */
@@ -103,11 +108,20 @@ struct mt_reduction {
   mt_space kept;   /* x, out[0], out[1] */
   mt_space folded; /* x */
   bool columns, direct;
+  bool rows;            /* by fold->rows, as many at once as columns are */
+  bool narrow;          /* a few columns whose rows are one behind the other */
   int64_t blocks, wide; /* of columns in kept's innermost dim, and how many have one */
   mt_transpose_tile turn; /* short rows to columns; NULL: no need */
   int64_t chunk, nchunks; /* folded elements of one state; states of one result */
   mt_cell *partial;       /* [kept][nchunks][2] */
 };
+
+/* What has taken up nothing. */
+void mt_state_init(const mt_reduction *r, mt_cell *a /* [out] */,
+                   mt_cell *b /* [out] */);
+/* Add to s, which has taken up `seen` elements, what t did with the `more` after them. */
+void mt_state_merge(const mt_reduction *r, mt_cell *s /* [2] */, int64_t seen,
+                    const mt_cell *t /* [2] */, int64_t more);
 
 /* Bytes of scratch that mt_cpu_reduce needs for this call. dims: the attribute. */
 size_t mt_cpu_reduce_scratch(const mt_call *call, const mt_attr *dims);

@@ -10,13 +10,17 @@
 /* Long rows are read at four places at once, which keeps more lines on their way than a
 ** processor fetches by itself: elements of each place, and its least length. */
 #define PART         8
+#define SUMS         (4 * PART) /* of a row side by side: floats may not be reordered */
 #define STREAM_LEAST 16384
+
+#define INLINE   static inline __attribute__((always_inline))
+#define NOINLINE __attribute__((noinline)) /* sums stay in registers there */
 
 #define T         float
 #define SUFFIX    f32
 #define EXP       mt_exp_f32
 #define FABS      fabsf
-#define LANES     32 /* sums of a row side by side: floats may not be reordered */
+#define LANES     32 /* extremes of a row side by side */
 #define ACC       double
 #define CELL      f
 #define LOWEST    (-(T)INFINITY)
@@ -72,15 +76,17 @@
 #define HIGHEST  INT32_MAX
 #include "kernels/cpu/rows_reduce.inc"
 
-#define FOLD(kind, name, s) [kind] = {name##_row_##s, name##_columns_##s}
-#define ALL_FOLDS(s)                                                                 \
-  FOLD(MT_FOLD_SUM, sum, s), FOLD(MT_FOLD_PROD, prod, s), FOLD(MT_FOLD_MAX, max, s), \
-      FOLD(MT_FOLD_MIN, min, s), FOLD(MT_FOLD_ARGMAX, argmax, s),                    \
+#define FOLD(kind, name, s) [kind] = {name##_row_##s, name##_columns_##s, NULL}
+#define SUM(kind, name, s) \
+  [kind] = {name##_row_##s, name##_columns_##s, name##_rows_##s}
+#define ALL_FOLDS(s)                                                               \
+  SUM(MT_FOLD_SUM, sum, s), SUM(MT_FOLD_PROD, prod, s), FOLD(MT_FOLD_MAX, max, s), \
+      FOLD(MT_FOLD_MIN, min, s), FOLD(MT_FOLD_ARGMAX, argmax, s),                  \
       FOLD(MT_FOLD_ARGMIN, argmin, s), FOLD(MT_FOLD_COUNT, count, s)
 #define FLOAT_FOLDS(s)                                                         \
   ALL_FOLDS(s), FOLD(MT_FOLD_MOMENTS, moments, s), FOLD(MT_FOLD_EXP, exps, s), \
-      FOLD(MT_FOLD_NANSUM, nansum, s), FOLD(MT_FOLD_ABS, abs, s),              \
-      FOLD(MT_FOLD_SQUARE, square, s), FOLD(MT_FOLD_POWER, power, s),          \
+      SUM(MT_FOLD_NANSUM, nansum, s), SUM(MT_FOLD_ABS, abs, s),                \
+      SUM(MT_FOLD_SQUARE, square, s), SUM(MT_FOLD_POWER, power, s),            \
       FOLD(MT_FOLD_LARGEST, largest, s), FOLD(MT_FOLD_SMALLEST, smallest, s)
 const mt_fold MT_ISA_NAME(mt_folds)[MT_FOLD_TYPES][MT_FOLD_KINDS] = {
     {FLOAT_FOLDS(f32)},

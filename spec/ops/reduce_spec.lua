@@ -319,6 +319,11 @@ describe("short lines", function()
         check(draw_lines(83, n, 2):select(3, 1), 2, dtype)
       end
       check(draw_lines(9, 11, 6, 3), 3, dtype)
+      for _, few in ipairs { 2, 5, 32 } do
+        check(draw_lines(2, 64, few), 2, dtype)
+        check(draw_lines(2, 131, few), 2, dtype)
+      end
+      check(draw_lines(9000, 3), 1, dtype)
       check(draw_lines(500):unfold(1, 5, 1), 2, dtype)
       check(draw_lines(500):unfold(1, 11, 3), 2, dtype)
     end)
