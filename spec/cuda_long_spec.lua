@@ -90,12 +90,15 @@ describe("memory of a GPU over a long run", function()
 
   local GB <const> = 1 << 30
 
-  -- The peak of temporaries of 1 GB, in GB.
-  local function peak_of_temporaries()
+  -- The peak of temporaries of 1 GB, in GB; between() is called after each.
+  local function peak_of_temporaries(between)
     local top = peak(function()
       local x = mt.zeros({ GB / 4 }, { device = "cuda" })
       local y
-      for _ = 1, 60 do y = x + 1 end -- lives: x, y, the next y
+      for _ = 1, 60 do
+        y = x + 1 -- lives: x, y, the next y
+        if between then between() end
+      end
       assert.equal(1, y[5]:item())
     end)
     mt.cuda.empty_cache()
@@ -141,6 +144,17 @@ describe("memory of a GPU over a long run", function()
     collectgarbage("incremental", 200)
     collectgarbage(mode)
     assert.is_true(top <= 4.5, top)
+  end)
+
+  on_gpu("temporaries of 1 GB: half more where they grow old before they die", function()
+    needs_16_gb()
+    local function renew_heap()
+      local bytes = collectgarbage "count" * 1024 // 16
+      for i = 1, 16 do local _ = ("x"):rep(bytes + i) end
+    end
+    peak_of_temporaries(renew_heap) -- a major collection comes, whatever lived before
+    local top = peak_of_temporaries(renew_heap)
+    assert.is_true(top <= 1.5 * 3 + 1, top)
   end)
 
   on_gpu("training: within 1.5 of what a step needs", function()
