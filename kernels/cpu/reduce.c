@@ -22,7 +22,7 @@
 #define FEW_FOLDED     32    /* so few elements to a result go by columns */
 #define SHORT_ROW      128   /* and so few, if they are contiguous */
 #define NARROW         64    /* elements of narrow rows that are taken together */
-#define ROWS_LEAST     16    /* elements of rows that are folded one after another */
+#define ROWS_LEAST     32    /* elements of rows that are folded one after another */
 #define ROWS_MOST      4096
 #define ROWS_ELEMENTS  16384 /* of those that are finished together */
 
