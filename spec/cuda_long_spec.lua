@@ -146,7 +146,7 @@ describe("memory of a GPU over a long run", function()
     assert.is_true(top <= 4.5, top)
   end)
 
-  on_gpu("temporaries of 1 GB: half more where they grow old before they die", function()
+  on_gpu("temporaries of 1 GB: half more where they die old", function()
     needs_16_gb()
     local function renew_heap()
       local bytes = collectgarbage "count" * 1024 // 16
