@@ -89,6 +89,8 @@ describe("max and min", function()
     local a, b = mt.tensor { 1, 5 }, mt.tensor { 3, 2 }
     same({ 3, 5 }, a:max(b))
     same({ 1, 2 }, mt.min(a, b))
+    says("bad argument #1 to 'max' (option 'dim': integer expected, got tensor)",
+      function() a:max { dim = b } end)
   end)
 end)
 
@@ -271,6 +273,8 @@ describe("arguments by name", function()
     local x = mt.tensor { { 1, 2 }, { 3, 4 } }
     same({ { 4, 6 } }, x:sum { axis = 1, keepdims = true })
     same({ 0, 0 }, x:pairwise_distance { b = x, eps = 0 })
+    says("is given by another name, too)", function() x:sum { dim = 1, axis = 1 } end)
+    says("is given by another name, too)", function() x:clamp { lo = x, min = 1 } end)
     says("bad argument #1 to 'relu' (unknown option 'axis'; 'relu' takes no options)",
       function() x:relu { axis = 1 } end)
   end)

@@ -152,6 +152,10 @@ static void take_options(mtl_call *c, int given) {
       mtl_argerror(L, c->options, c->fname, "option '%s' is given by position, too",
                    key);
     }
+    if (c->named >> k & 1u) {
+      mtl_argerror(L, c->options, c->fname, "option '%s' is given by another name, too",
+                   key);
+    }
     lua_insert(L, -2); /* the value stays below the key */
     c->at[k] = lua_gettop(L) - 1;
     c->given |= 1u << k;

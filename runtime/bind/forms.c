@@ -42,6 +42,11 @@ static bool tensor_behind(lua_State *L, const char *fname) {
   return false;
 }
 
+static bool tensor_second(lua_State *L, const char *fname) {
+  (void)fname;
+  return mtl_is_tensor(L, 2);
+}
+
 /* view'int32', view{dtype = 'int32'} */
 static bool text_behind(lua_State *L, const char *fname) {
   (void)fname;
@@ -153,13 +158,14 @@ static bool subtracted(lua_State *L, const char *fname) {
 static bool stores_value(lua_State *L, const char *fname) {
   const mt_tensor *x = mtl_to_tensor(L, 1);
   if (!x || MT_IS_FLOAT(x->v.dtype)) return false;
+  const mt_dtype dtype = x->v.dtype; /* a finalizer may free x from here on */
   const bool named = has_option(L, "value");
   const int top = lua_gettop(L), at = named ? top + 1 : 3;
   if (named) lua_getfield(L, top, "value");
   if (lua_type(L, at) == LUA_TNUMBER) {
     const mt_attr value = lua_isinteger(L, at) ? mt_attr_i(lua_tointeger(L, at))
                                                : mt_attr_f(lua_tonumber(L, at));
-    if (mt_check_holds(x->v.dtype, &value, 0) != MT_OK)
+    if (mt_check_holds(dtype, &value, 0) != MT_OK)
       mtl_argerror(L, named ? top : 3, fname, "%s", mt_last_error()->text);
   }
   lua_settop(L, top);
@@ -192,8 +198,8 @@ static bool takes_power(lua_State *L, const char *fname) {
 
 static const mtl_form FORMS[] = {
     {MT_OP_clamp, MT_OP__clamp, tensor_behind},
-    {MT_OP_max, MT_OP_maximum, tensor_behind},
-    {MT_OP_min, MT_OP_minimum, tensor_behind},
+    {MT_OP_max, MT_OP_maximum, tensor_second},
+    {MT_OP_min, MT_OP_minimum, tensor_second},
     {MT_OP_repeat_interleave, MT_OP__repeat_interleave, tensor_behind},
     {MT_OP_bernoulli, MT_OP__bernoulli, probabilities_given},
     {MT_OP_view, MT_OP__view, text_behind},
