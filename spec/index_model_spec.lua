@@ -116,6 +116,20 @@ local function mask(shape)
   return tensor_of(values, shape, "bool"), selected, { #selected }, #shape
 end
 
+-- "..." for what a key says of dims that stay as they are. full: it names all dims.
+local function shorten(key, full)
+  if not full then
+    key[#key + 1] = "..."
+    return
+  end
+  for i, item in ipairs(key) do
+    if type(item) == "table" and next(item) == nil then
+      key[i] = "..."
+      return
+    end
+  end
+end
+
 -- A key for shape, and what it selects in each group of dims. At most `most` items are
 -- masks or index tensors.
 local function random_key(shape, most)
@@ -145,6 +159,7 @@ local function random_key(shape, most)
     local whole = { shape[rest] }
     groups[#groups + 1] = { selected = positions(whole), dims = whole, from = rest }
   end
+  if rand(3) == 1 then shorten(key, d > #shape) end
   local alone = #key == 1 and (math.type(key[1]) or mt.is_tensor(key[1]))
   return alone and coin() and key[1] or key, groups
 end

@@ -95,7 +95,8 @@ static bool read_item(lua_State *L, const mt_view *x, int dim, mtl_item *it,
     return mtl_position_from_one(&it->start, x, dim, false, e);
   case LUA_TTABLE: return read_range(L, x, dim, it, e);
   default:
-    return mtl_say(e, "index for dim %d: integer, range or tensor expected, got %s",
+    return mtl_say(e,
+                   "index for dim %d: integer, range, tensor or '...' expected, got %s",
                    dim + 1, mtl_typename(L, -1));
   }
 }
@@ -114,6 +115,38 @@ static bool add_item(lua_State *L, const mt_view *x, int *dim, mtl_key *k,
   k->n++;
   *dim += it->dims;
   return true;
+}
+
+/* ---- "..." ---- */
+
+static bool is_rest(lua_State *L, int index) {
+  return lua_type(L, index) == LUA_TSTRING &&
+         strcmp(lua_tostring(L, index), "...") == 0;
+}
+
+/* How many dims the items behind i stand for. */
+static int dims_behind(lua_State *L, int index, lua_Unsigned i, lua_Unsigned n) {
+  int dims = 0;
+  while (++i <= n && dims <= MT_MAX_DIMS) {
+    lua_rawgeti(L, index, (lua_Integer)i);
+    const mt_tensor *t = mtl_to_tensor(L, -1);
+    dims += t && mt_dtype_of(t) == MT_BOOL ? t->v.ndim : 1;
+    lua_pop(L, 1);
+  }
+  return dims;
+}
+
+/* All of the dims up to last stay as they are. */
+static void add_rest(const mt_view *x, int last, int *dim, mtl_key *k) {
+  for (; *dim < last && k->n < MT_MAX_DIMS; ++*dim) {
+    mtl_item *const it = &k->items[k->n++];
+    memset(it, 0, sizeof *it);
+    it->kind = MTL_RANGE;
+    it->dims = 1;
+    it->whole = true;
+    it->length = x->shape[*dim];
+    it->step = 1;
+  }
 }
 
 bool mtl_read_key(lua_State *L, int index, const mt_view *x, mtl_key *k, mtl_text *e) {
@@ -135,11 +168,19 @@ bool mtl_read_key(lua_State *L, int index, const mt_view *x, mtl_key *k, mtl_tex
   }
   if (mtl_is_options(L, index)) return mtl_say(e, "an index table has no named fields");
   const lua_Unsigned n = lua_rawlen(L, index);
+  bool rest = false;
   for (lua_Unsigned i = 1; i <= n; i++) {
+    if (lua_rawgeti(L, index, (lua_Integer)i) == LUA_TSTRING && is_rest(L, -1)) {
+      lua_pop(L, 1);
+      if (rest) return mtl_say(e, "'...' stands twice in a key");
+      rest = true;
+      add_rest(x, x->ndim - dims_behind(L, index, i, n), &dim, k);
+      continue;
+    }
     if (k->n == MT_MAX_DIMS) {
+      lua_pop(L, 1);
       return mtl_say(e, "too many indices for shape %s", mt_view_text(x));
     }
-    lua_rawgeti(L, index, (lua_Integer)i);
     const bool ok = add_item(L, x, &dim, k, e);
     lua_pop(L, 1);
     if (!ok) return false;

@@ -23,8 +23,8 @@ typedef struct mtl_key {
   bool backward; /* some range is */
 } mtl_key;
 
-/* The key at index, for x: an integer, a mask, an index tensor, or a table of such and
-** ranges. */
+/* The key at index, for x: an integer, a mask, an index tensor, or a table of such, of
+** ranges, and of "..." for the dims that the others leave. */
 bool mtl_read_key(lua_State *L, int index, const mt_view *x, mtl_key *k, mtl_text *e);
 /* Hold the tensors of a key while ops run. */
 void mtl_key_retain(const mtl_key *k);
