@@ -603,14 +603,17 @@ function Tensor:ceil_() end
 --- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@param x mytensor.Tensor
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, decimals: integer): mytensor.Tensor
 function mt.round(x) end
 
 --- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, decimals: integer): mytensor.Tensor
 function Tensor:round() end
 
 --- the nearest whole number, halves to even; with decimals, a second argument, the nearest number of so many decimals
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, decimals: integer): mytensor.Tensor
 function Tensor:round_() end
 
 --- the whole part
@@ -950,18 +953,21 @@ function Tensor:threshold_(threshold, value) end
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function mt.clamp(x, lo, hi) end
 
 --- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:clamp(lo, hi) end
 
 --- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:clamp_(lo, hi) end
 
 --- each bit inverted; logical not of bool
@@ -1061,32 +1067,38 @@ function Tensor:logical_not_() end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function mt.add(a, b) end
 
 --- sum; with a number alpha behind: a + alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:add(b) end
 
 --- sum; with a number alpha behind: a + alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:add_(b) end
 
 --- difference; with a number alpha behind: a - alpha * b
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function mt.sub(a, b) end
 
 --- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:sub(b) end
 
 --- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:sub_(b) end
 
 --- product
@@ -1109,16 +1121,19 @@ function Tensor:mul_(b) end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function mt.div(a, b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:div(b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:div_(b) end
 
 --- a to the power b
@@ -2396,6 +2411,7 @@ function Tensor:index_select(dim, index) end
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, dim: integer, index: mytensor.Tensor, src: mytensor.Tensor, alpha: number): mytensor.Tensor
 function mt.index_add(x, dim, index, src) end
 
 --- x with slices of src added at the vector index along dim; with a number alpha behind: of alpha * src
@@ -2403,6 +2419,7 @@ function mt.index_add(x, dim, index, src) end
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, dim: integer, index: mytensor.Tensor, src: mytensor.Tensor, alpha: number): mytensor.Tensor
 function Tensor:index_add(dim, index, src) end
 
 --- x with slices of src added at the vector index along dim; with a number alpha behind: of alpha * src
@@ -2410,6 +2427,7 @@ function Tensor:index_add(dim, index, src) end
 ---@param index mytensor.Tensor
 ---@param src mytensor.Tensor
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, dim: integer, index: mytensor.Tensor, src: mytensor.Tensor, alpha: number): mytensor.Tensor
 function Tensor:index_add_(dim, index, src) end
 
 --- x with its slices along dim at the vector index replaced by src's
@@ -2559,27 +2577,32 @@ function Tensor:random_(low, high) end
 ---@param x mytensor.Tensor
 ---@param p? number
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, p?: mytensor.Tensor|number): mytensor.Tensor
 function mt.bernoulli(x, p) end
 
 --- x's shape, 1 with probability p, a number or a tensor, else 0; without p, but not in place, x holds the probabilities
 ---@param p? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, p?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:bernoulli(p) end
 
 --- x's shape, 1 with probability p, a number or a tensor, else 0; without p, but not in place, x holds the probabilities
 ---@param p? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, p?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:bernoulli_(p) end
 
 --- x in another shape, -1 inferred; an error if that needs a copy; the name of a dtype instead: the same bytes as that, detached
 ---@param x mytensor.Tensor
 ---@param shape integer|integer[]
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, dtype: string): mytensor.Tensor
 function mt.view(x, shape) end
 
 --- x in another shape, -1 inferred; an error if that needs a copy; the name of a dtype instead: the same bytes as that, detached
 ---@param shape integer|integer[]
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, dtype: string): mytensor.Tensor
 function Tensor:view(shape) end
 
 --- length elements of dim from start
@@ -2752,6 +2775,7 @@ function Tensor:flatten(first, last) end
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor index
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number): mytensor.Tensor
 function mt.max(x, dim, keepdim) end
 
 --- the largest of all; with dim: the largest along it and their positions; with a tensor: maximum
@@ -2759,6 +2783,7 @@ function mt.max(x, dim, keepdim) end
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor index
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:max(dim, keepdim) end
 
 --- the smallest of all; with dim: the smallest along it and their positions; with a tensor: minimum
@@ -2767,6 +2792,7 @@ function Tensor:max(dim, keepdim) end
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor index
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number): mytensor.Tensor
 function mt.min(x, dim, keepdim) end
 
 --- the smallest of all; with dim: the smallest along it and their positions; with a tensor: minimum
@@ -2774,6 +2800,7 @@ function mt.min(x, dim, keepdim) end
 ---@param keepdim? boolean
 ---@return mytensor.Tensor y
 ---@return mytensor.Tensor index
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:min(dim, keepdim) end
 
 --- mean of (x - target)^2
@@ -3352,12 +3379,14 @@ function Tensor:tile(repeats) end
 ---@param repeats integer
 ---@param dim? integer
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, repeats: mytensor.Tensor|number, dim?: integer): mytensor.Tensor
 function mt.repeat_interleave(x, repeats, dim) end
 
 --- each element repeated; without dim: of the flattened x; a vector of repeats: one for each element or slice
 ---@param repeats integer
 ---@param dim? integer
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, repeats: mytensor.Tensor|number, dim?: integer): mytensor.Tensor
 function Tensor:repeat_interleave(repeats, dim) end
 
 --- elements moved along dims, those that leave come in at the other end; all: of the flattened x
@@ -4230,16 +4259,19 @@ function Tensor:cmul_(b) end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function mt.cdiv(a, b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:cdiv(b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:cdiv_(b) end
 
 --- absolute value
@@ -4365,18 +4397,21 @@ function Tensor:broadcast_to(shape) end
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(x: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function mt.clip(x, lo, hi) end
 
 --- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:clip(lo, hi) end
 
 --- x limited to lo .. hi, or to tensors, which are broadcast and get gradients where they are the result
 ---@param lo? number
 ---@param hi? number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, lo?: mytensor.Tensor|number, hi?: mytensor.Tensor|number): mytensor.Tensor
 function Tensor:clip_(lo, hi) end
 
 --- tensors joined along dim
@@ -4405,16 +4440,19 @@ function Tensor:concatenate(dim) end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function mt.divide(a, b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:divide(b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:divide_(b) end
 
 --- 1 / (1 + exp(-x))
@@ -4650,16 +4688,19 @@ function Tensor:ravel(first, last) end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function mt.subtract(a, b) end
 
 --- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:subtract(b) end
 
 --- difference; with a number alpha behind: a - alpha * b
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, alpha: number): mytensor.Tensor
 function Tensor:subtract_(b) end
 
 --- two dims exchanged
@@ -4704,16 +4745,19 @@ function Tensor:swapdims_(dim0, dim1) end
 ---@param a mytensor.Tensor|number
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(a: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function mt.true_divide(a, b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:true_divide(b) end
 
 --- quotient, always a float, but with rounding_mode behind: "trunc" towards 0, "floor" down, both without a gradient
 ---@param b mytensor.Tensor|number
 ---@return mytensor.Tensor y
+---@overload fun(self: mytensor.Tensor, b: mytensor.Tensor|number, rounding_mode: "trunc"|"floor"): mytensor.Tensor
 function Tensor:true_divide_(b) end
 
 --- the sum of im2col's columns, each where it came from: (N, C, size)

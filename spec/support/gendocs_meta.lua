@@ -27,6 +27,17 @@ end
 
 local NUMBERS = { binary = true, ternary = true, compare = true }
 
+-- Forms of ops that rows of other names serve; those of `_name` are rows themselves.
+local function form(...)
+  local params = {}
+  for i, word in ipairs { ... } do
+    params[i] = { name = word, type = word == "alpha" and "number" or "tensor" }
+  end
+  return { params = params, outputs = { "y" } }
+end
+local FORMS = { add = form("a", "b", "alpha"), sub = form("a", "b", "alpha"),
+  max = form("a", "b"), min = form("a", "b") }
+
 -- The names in "x, dim[, length]" or "a, ...".
 local function names_of(arguments)
   local list = {}
@@ -51,6 +62,24 @@ return function(given)
   local lines, add = given.document()
   local documented = {} -- "owner.name": the first description wins
 
+  local forms = {}
+  for name, f in pairs(FORMS) do forms[name] = f end
+  for _, row in ipairs(given.ops) do
+    if row.internal and row.kind == "composite" then forms[row.name:sub(2)] = row end
+  end
+
+  local function overload(f, as_method)
+    local args, results = {}, {}
+    for i, p in ipairs(f.params) do
+      local name = as_method and i == 1 and "self" or p.name
+      local number_too = i > 1 and name ~= "index" and name ~= "src"
+      args[i] = ("%s%s: %s"):format(name, p.optional and "?" or "",
+        type_of(p, number_too))
+    end
+    for i in ipairs(f.outputs) do results[i] = "mytensor.Tensor" end
+    add("---@overload fun(%s): %s", table.concat(args, ", "), table.concat(results, ", "))
+  end
+
   local function op_function(row, prefix, name, as_method)
     local key = prefix .. name
     if documented[key] then return end
@@ -67,6 +96,7 @@ return function(given)
     local results = {}
     for i, out in ipairs(row.outputs) do results[i] = "mytensor.Tensor " .. out end
     for _, r in ipairs(results) do add("---@return %s", r) end
+    if forms[row.name] then overload(forms[row.name], as_method) end
     add("function %s%s(%s) end", prefix, name, table.concat(args, ", "))
     add ""
   end
