@@ -77,7 +77,8 @@ return function(given)
         type_of(p, number_too))
     end
     for i in ipairs(f.outputs) do results[i] = "mytensor.Tensor" end
-    add("---@overload fun(%s): %s", table.concat(args, ", "), table.concat(results, ", "))
+    add("---@overload fun(%s): %s", table.concat(args, ", "),
+      table.concat(results, ", "))
   end
 
   local function op_function(row, prefix, name, as_method)
