@@ -30,7 +30,7 @@
 /* n elements to `to`, as they are folded. to has room for a whole unit more. */
 static void collect(const mt_reduction *r, int64_t n, const char *x, int64_t stride,
                     char *to) {
-  if (mt_cpu_is_half(r->from)) {
+  if (r->widens) {
     mt_cpu_load_floats(r->from, n, x, stride, (float *)to);
   } else if (r->convert == NULL) {
     mt_cpu_pack(n, r->size, x, stride, to);
@@ -154,7 +154,7 @@ static void row_range(void *context, int64_t lo, int64_t hi) { /* kept x chunks 
 static void collect_turned(const mt_reduction *r, int64_t rows, int64_t cols,
                            const char *x, int64_t across, char *tile) {
   _Alignas(64) char raw[TILE_BYTES];
-  const bool as_is = r->width == r->size && !mt_cpu_is_half(r->from);
+  const bool as_is = r->width == r->size;
   const int64_t raw_bytes = cols * r->size, row_bytes = cols * r->width;
   r->turn(cols, rows, x, across, as_is ? tile : raw, raw_bytes);
   for (int64_t i = 0; i < rows && !as_is; i++)
@@ -347,7 +347,7 @@ static int log2_of(int size) {
 
 static void choose_way(mt_reduction *r, bool ordered) {
   const mt_space *kept = &r->kept, *folded = &r->folded;
-  const bool plain = r->convert == NULL && !mt_cpu_is_half(r->from);
+  const bool plain = r->convert == NULL && !r->widens;
   const bool kept_inner = kept->stride[0][0] == r->size && kept->size[0] >= 8;
   const bool folded_inner = folded->stride[0][0] == r->size || folded->numel == 1;
   const bool turns = !kept_inner && folded->stride[0][0] == r->size;
@@ -397,12 +397,16 @@ static void choose_way(mt_reduction *r, bool ordered) {
 static void prepare_types(const mt_call *call, mt_reduction *r) {
   const mt_dtype d = r->from = call->in[0]->dtype;
   r->size = (int)mt_cpu_size(d);
+  const mt_fold_table *const folds = MT_ISA_PICK(mt_folds);
   r->type = d == MT_F64 ? 1 : MT_IS_FLOAT(d) ? 0 : d == MT_I64 ? 2 : 3;
-  r->whole = r->type >= 2;
+  r->whole = !MT_IS_FLOAT(d);
   r->width = r->type == 1 || r->type == 2 ? 8 : 4;
+  r->widens = mt_cpu_is_half(d);
+  if (d == MT_BF16 && (*folds)[4][r->kind].row)
+    r->type = 4, r->width = 2, r->widens = false;
   r->convert =
       r->type == 3 && d != MT_I32 ? (*MT_ISA_PICK(mt_convert_rows))[d][MT_I32] : NULL;
-  r->fold = &(*MT_ISA_PICK(mt_folds))[r->type][r->kind];
+  r->fold = &(*folds)[r->type][r->kind];
   r->x = call->in[0]->data;
   for (int k = 0; k < 2; k++) {
     const mt_view *out = k < call->nout ? call->out[k] : NULL;
@@ -431,7 +435,7 @@ static bool reduce_small(const mt_call *call, const mt_attr *dims, mt_reduction 
   const mt_view *x = call->in[0];
   const int64_t n = mt_cpu_numel(x);
   const bool all = dims->n < 0 || (x->ndim == 1 && dims->n == 1);
-  if (!all || n == 0 || n > BUFFER || r->convert != NULL || mt_cpu_is_half(r->from) ||
+  if (!all || n == 0 || n > BUFFER || r->convert != NULL || r->widens ||
       !mt_cpu_contiguous(x))
     return false;
   mt_cell state[2];

@@ -51,8 +51,9 @@ typedef struct mt_fold {
   mt_fold_rows rows; /* NULL: by row */
 } mt_fold;
 
-/* By type: float32, float64, int64, int32. Others are converted first. */
-#define MT_FOLD_TYPES 4
+/* By type: float32, float64, int64, int32; and bfloat16, of which there are sums only.
+** Others are converted first. */
+#define MT_FOLD_TYPES 5
 typedef const mt_fold mt_fold_table[MT_FOLD_TYPES][MT_FOLD_KINDS];
 MT_ISA_DECLARE(mt_fold_table, mt_folds);
 
@@ -101,6 +102,7 @@ struct mt_reduction {
   int type;        /* row of mt_folds */
   int size, width; /* bytes of an element, as stored and as folded */
   bool whole;      /* cells hold integers */
+  bool widens;     /* half types become float32 */
   mt_row convert;  /* small integers to int32; NULL */
   const mt_fold *fold;
   const char *x;

@@ -16,17 +16,27 @@
 #define INLINE   static inline __attribute__((always_inline))
 #define NOINLINE __attribute__((noinline)) /* sums stay in registers there */
 
+#define ACC      double
+#define CELL     f
+#define T        uint16_t
+#define SUFFIX   bf16
+#define VALUE(x) ((double)mt_bf16_to_f32(x))
+#include "kernels/cpu/rows_reduce_sum.inc"
+#undef T
+#undef SUFFIX
+#undef VALUE
+
+#define VALUE(x)  ((ACC)(x))
 #define T         float
 #define SUFFIX    f32
 #define EXP       mt_exp_f32
 #define FABS      fabsf
 #define LANES     32 /* extremes of a row side by side */
-#define ACC       double
-#define CELL      f
 #define LOWEST    (-(T)INFINITY)
 #define HIGHEST   ((T)INFINITY)
 #define IS_NAN(x) ((x) != (x))
 #define POSITION  int32_t
+#include "kernels/cpu/rows_reduce_sum.inc"
 #include "kernels/cpu/rows_reduce.inc"
 #include "kernels/cpu/rows_reduce_float.inc"
 #undef T
@@ -40,6 +50,7 @@
 #define EXP      mt_exp_f64
 #define FABS     fabs
 #define POSITION int64_t
+#include "kernels/cpu/rows_reduce_sum.inc"
 #include "kernels/cpu/rows_reduce.inc"
 #include "kernels/cpu/rows_reduce_float.inc"
 #undef T
@@ -62,6 +73,7 @@
 #define SUFFIX  i64
 #define LOWEST  INT64_MIN
 #define HIGHEST INT64_MAX
+#include "kernels/cpu/rows_reduce_sum.inc"
 #include "kernels/cpu/rows_reduce.inc"
 #undef T
 #undef SUFFIX
@@ -74,6 +86,7 @@
 #define SUFFIX   i32
 #define LOWEST   INT32_MIN
 #define HIGHEST  INT32_MAX
+#include "kernels/cpu/rows_reduce_sum.inc"
 #include "kernels/cpu/rows_reduce.inc"
 
 #define FOLD(kind, name, s) [kind] = {name##_row_##s, name##_columns_##s, NULL}
@@ -93,4 +106,5 @@ const mt_fold MT_ISA_NAME(mt_folds)[MT_FOLD_TYPES][MT_FOLD_KINDS] = {
     {FLOAT_FOLDS(f64)},
     {ALL_FOLDS(i64)},
     {ALL_FOLDS(i32)},
+    {SUM(MT_FOLD_SUM, sum, bf16)},
 };
