@@ -44,6 +44,20 @@ describe("reading", function()
     assert.equal(0, x:select(3, 1):sum():item())
   end)
 
+  it("by the positions that where gives", function()
+    local x = matrix()
+    local at = mt.where(x:gt(10))
+    assert.same({ 3, 3 }, at[1]:totable())
+    assert.same({ 3, 4 }, at[2]:totable())
+    assert.same({ 11, 12 }, x[at]:totable())
+    assert.same({ 1, 3 }, mt.tensor { 2, 0, 1 }:where()[1]:totable())
+    expect.says("calling 'where' on bad self (a tensor with dims expected)",
+      function() mt.tensor(true):where() end)
+    assert.same({ 0 }, mt.where(x:gt(99))[2]:shape())
+    x[mt.where(x:gt(10))] = 0
+    assert.equal(10, x:max():item())
+  end)
+
   it("by a range with a step", function()
     assert.same({ 1, 3, 5 }, mt.arange(1, 7)[{ { 1, 6, 2 } }]:totable())
     assert.same({ 2, 5 }, mt.arange(1, 7)[{ { 2, 6, 3 } }]:totable())

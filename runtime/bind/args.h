@@ -31,6 +31,8 @@ bool mtl_position_from_one(int64_t *position, const mt_view *x, int dim, bool en
 
 /* split, chunk, unbind (split.c); stack: module */
 void mtl_open_split(lua_State *L);
+/* stack: cond. Pushes where it is not 0 (split.c). */
+int mtl_where_true(lua_State *L);
 
 /* Is the value at index a table with a string key? */
 bool mtl_is_options(lua_State *L, int index);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "runtime/bind/args.h"
 #include "runtime/bind/forms.h"
 #include "runtime/bind/state.h"
 
@@ -50,6 +51,14 @@ static int call_op_inplace(lua_State *L) {
   mtl_state *s = mtl_enter_state(L);
   const callee *f = lua_touserdata(L, lua_upvalueindex(1));
   return mtl_call_op_inplace_of(L, s, op_of(L, f), 1, f->name);
+}
+
+/* {i...} = mt.where(cond): the positions of what is not 0, a vector for each dim: a key
+** for tensors of that shape. Upvalue: a callee */
+static int call_where(lua_State *L) {
+  if (lua_gettop(L) > 1) return call_op(L);
+  mtl_enter(L);
+  return mtl_where_true(L);
 }
 
 /* How many dims x at 1 has, of which t takes at most 2. */
@@ -301,7 +310,7 @@ static void push_callee(lua_State *L, lua_CFunction fn, mt_op op, const char *na
 /* stack: module, methods */
 static void register_op(lua_State *L, const mt_opinfo *op, const char *name) {
   char with_bar[40];
-  push_callee(L, call_op, op->op, name, "");
+  push_callee(L, op->op == MT_OP_where ? call_where : call_op, op->op, name, "");
   if (!op->list) {
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, name);

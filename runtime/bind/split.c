@@ -113,18 +113,31 @@ static int tensor_chunk(lua_State *L) {
   return push_pieces(L, "chunk", dim, size, piece > 0 ? piece : 1);
 }
 
+static int push_slices(lua_State *L, const char *fname, int dim, int64_t n) {
+  lua_newtable(L);
+  for (int64_t i = 0; i < n; i++) {
+    const int64_t attr[] = {dim, i};
+    add_view(L, MT_OP_select, i + 1, fname, 2, attr);
+  }
+  return 1;
+}
+
 /* {y...} = x:unbind(dim = 1): the slices along dim, which disappears */
 static int tensor_unbind(lua_State *L) {
   mtl_enter(L);
   const mt_view x = mtl_check_tensor(L, 1, "unbind")->v;
   lua_settop(L, 2);
   const int dim = check_dim(L, 2, "unbind", &x);
-  lua_newtable(L);
-  for (int64_t i = 0; i < x.shape[dim]; i++) {
-    const int64_t attr[] = {dim, i};
-    add_view(L, MT_OP_select, i + 1, "unbind", 2, attr);
-  }
-  return 1;
+  return push_slices(L, "unbind", dim, x.shape[dim]);
+}
+
+/* The vectors of where x at 1 is not 0. */
+int mtl_where_true(lua_State *L) {
+  const int ndim = mtl_check_tensor(L, 1, "where")->v.ndim;
+  if (ndim == 0) mtl_argerror(L, 1, "where", "a tensor with dims expected");
+  mtl_call_op(L, MT_OP_nonzero, 1, "where");
+  lua_replace(L, 1); /* (count, ndim) */
+  return push_slices(L, "where", 1, ndim);
 }
 
 static const luaL_Reg functions[] = {{"split", tensor_split},
