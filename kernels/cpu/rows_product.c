@@ -31,14 +31,13 @@ MT_INLINE double fours(int64_t n, const float *x, float *y, double before, bool 
     if (past) mt_fetch_ahead(x + i, false);
     four(x + i, y + i, &value, past);
   }
-  if (i < n) {
-    float rest[FOUR] = {1, 1, 1, 1}, products[FOUR];
-    const size_t bytes = (size_t)(n - i) * sizeof(float);
-    memcpy(rest, x + i, bytes);
-    four(rest, products, &value, false);
-    memcpy(y + i, products, bytes);
+  const double last = mt_four_first(&value);
+  double all = 1; /* of what is left */
+  for (; i < n; i++) {
+    all *= (double)x[i];
+    y[i] = (float)(last * all);
   }
-  return mt_four_first(&value);
+  return last * all;
 }
 
 #define EACH_LINE(T, F, W)                                         \

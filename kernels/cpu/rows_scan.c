@@ -133,9 +133,24 @@ INLINE double sum_f32_eight(const float *x) {
   if (first == 0) s->value[0].F = s->more[0].F = 0; \
   if (first % MT_SCAN_BLOCK == 0) s->more[0].F += s->value[0].F, s->value[0].F = 0;
 
-/* x and y: the first elements, the next ones before them if `back`. */
+/* x and y: the first elements, the next ones before them if `back`. few: less than eight,
+** added in the same order. */
 #define FLOAT_STEPS(T, sfx)                                                           \
   EIGHT_SUMS(T, sfx)                                                                  \
+  INLINE void few_##sfx(int64_t n, const T *x, T *y, mt_along_state *s, bool back) {  \
+    const double more = s->more[0].f, value = s->value[0].f;                          \
+    double two = 0, four = 0, eight = 0, pair = 0, half = 0;                          \
+    for (int64_t i = 0; i < n; i++) {                                                 \
+      const int64_t at = back ? -i : i;                                               \
+      two = i & 1 ? two + (double)x[at] : (double)x[at];                              \
+      four = i & 2 ? pair + two : two;                                                \
+      eight = i & 4 ? half + four : four;                                             \
+      if (i % 4 == 1) pair = two;                                                     \
+      if (i == 3) half = four;                                                        \
+      y[at] = (T)(more + (value + eight));                                            \
+    }                                                                                 \
+    s->value[0].f = value + eight;                                                    \
+  }                                                                                   \
   INLINE void eights_##sfx(int64_t n, const T *x, T *y, mt_along_state *s, bool back, \
                            bool past) {                                               \
     vector more, value;                                                               \
@@ -147,14 +162,11 @@ INLINE double sum_f32_eight(const float *x) {
       if (past) mt_fetch_ahead(x + at, back);                                         \
       eight_##sfx(x + at, y + at, &more, &value, back, past);                         \
     }                                                                                 \
-    if (i < n) {                                                                      \
-      T rest[EIGHT] = {0}, sums[EIGHT];                                               \
-      const int64_t left = n - i, skip = back ? EIGHT - left : 0;                     \
-      memcpy(rest + skip, x + at + skip, (size_t)left * sizeof(T));                   \
-      eight_##sfx(rest, sums, &more, &value, back, false);                            \
-      memcpy(y + at + skip, sums + skip, (size_t)left * sizeof(T));                   \
-    }                                                                                 \
     s->value[0].f = one_of(&value);                                                   \
+    if (i < n) {                                                                      \
+      const int64_t first = back ? -i : i;                                            \
+      few_##sfx(n - i, x + first, y + first, s, back);                                \
+    }                                                                                 \
   }                                                                                   \
   static double only_sum_##sfx(int64_t n, const T *x, double sum, bool back) {        \
     const int64_t step = back ? -EIGHT : EIGHT;                                       \
@@ -186,6 +198,8 @@ INLINE double sum_f32_eight(const float *x) {
     const bool back = how & MT_ALONG_BACK, past = how & MT_ALONG_PAST;                \
     if (!y)                                                                           \
       *sums = only_sum_##sfx(n, x, *sums, back);                                      \
+    else if (n < EIGHT)                                                               \
+      few_##sfx(n, x, y, s, back);                                                    \
     else if (past)                                                                    \
       back ? eights_##sfx(n, x, y, s, true, true)                                     \
            : eights_##sfx(n, x, y, s, false, true);                                   \
