@@ -60,16 +60,21 @@ static const char *next_of(const walk *w, int64_t i) {
   return w->index->data + (i + INDEX_AHEAD) * mt_cpu_size(w->index->dtype);
 }
 
-/* All of the index whose coordinate in dim shared is in lo .. hi-1, in order. */
+/* All of the index whose coordinate in dim shared is in lo .. hi-1, in order. Positions
+** of several short lines are read at once. */
 static void run_walk(void *context, int64_t lo, int64_t hi) {
   const walk *w = context;
-  const int last = w->ndim - 1;
+  const int last = w->ndim - 1, before = last > 0 ? last - 1 : 0;
   int64_t begin[MT_MAX_DIMS], end[MT_MAX_DIMS], at[MT_MAX_DIMS];
   int64_t position[MT_POSITIONS + AHEAD] = {0};
   for (int d = 0; d < w->ndim; d++)
     begin[d] = d == w->shared ? lo : 0, end[d] = d == w->shared ? hi : w->shape[d],
     at[d] = begin[d];
+  const int64_t length = end[last] - begin[last];
+  const bool whole = last > 0 && length == w->shape[last];
+  const int64_t most = whole && length < MT_POSITIONS ? MT_POSITIONS / length : 1;
   for (int64_t pieces = 0;;) {
+    const int64_t left = end[before] - at[before], lines = left < most ? left : most;
     for (int64_t j = begin[last]; j < end[last]; j += MT_POSITIONS) {
       if (++pieces % 4096 == 0 && mt_stopped(w->call)) return;
       const int64_t count = end[last] - j < MT_POSITIONS ? end[last] - j : MT_POSITIONS;
@@ -81,12 +86,14 @@ static void run_walk(void *context, int64_t lo, int64_t hi) {
         other += at[d] * w->other[d];
         same += at[d] * w->same[d];
       }
-      const bool within =
-          mt_positions(w->call, w->index, linear, count, w->limit, true, position);
-      if (within || !w->writes)
-        w->row(count, other, w->other[last], w->along, same, w->same[last], position,
-               next_of(w, linear));
+      const bool within = mt_positions(w->call, w->index, linear, lines * count,
+                                       w->limit, true, position);
+      for (int64_t i = 0; i < lines && (within || !w->writes); i++)
+        w->row(count, other + i * w->other[before], w->other[last], w->along,
+               same + i * w->same[before], w->same[last], position + i * count,
+               next_of(w, linear + i * count));
     }
+    if (last > 0) at[before] += lines - 1;
     int d = last - 1;
     while (d >= 0 && ++at[d] == end[d]) at[d] = begin[d], d--;
     if (d < 0) return;

@@ -298,3 +298,33 @@ describe("a long line", function()
     end
   end)
 end)
+
+describe("many short lines", function()
+  it("are those of one long line", function()
+    mt.manual_seed(62)
+    local threads = mt.get_num_threads()
+    finally(function() mt.set_num_threads(threads) end)
+    for _, n in ipairs { 1, 2, 7, 31, 127, 128, 129, 300 } do
+      local shape = { 3, 200, n }
+      local x, src = mt.randn(shape), mt.randn(shape)
+      local index = mt.randint(1, n, shape)
+      local lines = mt.arange(0, 600 * n, n, { dtype = "int64" }):view(3, 200, 1)
+      local flat, at = x:flatten(), (index + lines):flatten()
+      local want = { flat:take(at), flat:scatter(1, at, src:flatten()),
+        flat:scatter_add(1, at, src:flatten()) }
+      for k = 1, 3 do
+        mt.set_num_threads(k)
+        for _, order in ipairs { { 1, 2, 3 }, { 2, 1, 3 }, { 3, 2, 1 } } do
+          local a, b, i = x:permute(order), src:permute(order), index:permute(order)
+          local dim = order[1] == 3 and 1 or 3
+          local got = { a:gather(dim, i), a:scatter(dim, i, b),
+            a:scatter_add(dim, i, b) }
+          for j, y in ipairs(got) do
+            local text = ("result %d, lines of %d, %d threads"):format(j, n, k)
+            assert.is_true(y:permute(order):flatten():equal(want[j]), text)
+          end
+        end
+      end
+    end
+  end)
+end)
