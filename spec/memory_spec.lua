@@ -1,6 +1,7 @@
 -- spec/memory_spec.lua: memory is given back, limits hold, exhaustion is an error.
 
 local mt = require "mytensor"
+local system = require "system"
 local shell = require "spec.support.shell"
 local expect = require "spec.support.expect"
 
@@ -153,6 +154,28 @@ describe("the collector", function()
       end]], { env = "OMP_NUM_THREADS=1" })
     assert.equal(0, r.code, r.err)
     assert.is_true(tonumber(r.out) < 250 * 1024, r.out .. " KB")
+  end)
+
+  it("forgets what lived seconds ago: temporaries that die old stay few", function()
+    do
+      local held = {}
+      for i = 1, 100 do held[i] = mt.zeros { 2 << 20 } end -- 800 MB
+      collect()
+      assert.equal(100, #held)
+    end
+    for _ = 1, 50 do mt.zeros { 2 << 20 } end
+    collect()
+    system.sleep(2.1)
+    local before, top = mt.memory_stats().live_bytes, 0
+    local old = {}
+    for i = 1, 100 do
+      local bytes = collectgarbage "count" * 1024 // 16
+      old[i % 2] = mt.zeros { 2 << 20 }
+      for k = 1, 16 do local _ = ("x"):rep(bytes + k) end -- what is alive grows old
+      top = math.max(top, mt.memory_stats().live_bytes - before)
+    end
+    assert.is_truthy(old[0] and old[1])
+    assert.is_true(top <= 200e6, top)
   end)
 
   it("leaves a stopped collector alone", function()

@@ -85,10 +85,24 @@ static int64_t live_bytes(const mtl_state *s) {
   return s->pace.gpu ? host + mt_memory_stats(gpu).live_bytes : host;
 }
 
+/* What has lived long ago is not to count: major_live falls to the most of late, which in
+** training is what a whole step needs. */
+static void forget(mtl_pace *p, int64_t live) {
+  const double now = seconds();
+  const bool idle = now > p->second + 1;
+  if (live > p->lived[0] || idle) p->lived[0] = live;
+  if (now < p->second) return;
+  if (idle) p->lived[1] = live;
+  const int64_t most = p->lived[0] > p->lived[1] ? p->lived[0] : p->lived[1];
+  if (most < p->major_live) p->major_live = most;
+  p->lived[1] = p->lived[0], p->lived[0] = live, p->second = now + 1;
+}
+
 /* A major collection, if live bytes have grown and there is time for it. */
 static void collect_old(lua_State *L, mtl_state *s) {
   mtl_pace *p = &s->pace;
   const int64_t live = live_bytes(s);
+  forget(p, live);
   const int64_t wanted = p->major_live + p->major_live / 8 + (int64_t)MTL_STEP_BYTES;
   if (live <= wanted) return;
   const double start = seconds();

@@ -26,7 +26,10 @@ typedef struct mtl_pace {
   double spent, between; /* seconds within and outside of steps, of late */
   bool gpu;              /* tensors were made there */
   bool generational;     /* the state was switched to that mode */
-  int64_t major_live;    /* live bytes after the last major collection */
+  int64_t major_live;    /* live bytes after the last major collection, or fewer: the
+                         ** most in the last second or two */
+  int64_t lived[2];      /* the most live bytes in this second, in the one before */
+  double second;         /* when this second ends */
   double major_next;     /* when there is time for the next one */
 } mtl_pace;
 
