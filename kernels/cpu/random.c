@@ -192,25 +192,26 @@ static mt_status dropout_backward_run(const mt_call *call) {
 }
 
 /* ---- _permutation(x) ----------------------------------------------------------------
-** Keys are random, but for their low bits, the index. They are sorted by so many of
-** their highest digits that hardly two are alike in all of them, lowest digit first, and
-** then by letting each pass those before it that are larger: it meets one in ten. Parts
-** are shared among threads; the order of the keys is the same for any number of them. */
-#define DIGIT_BITS 8 /* a line for each digit stays in the first-level cache */
-#define DIGITS     (1 << DIGIT_BITS)
-#define ALIKE_BITS 2 /* beyond those of n */
-#define MAX_PASSES (64 / DIGIT_BITS)
-#define MAX_PARTS  16
-#define LEAST_PART (2 * MT_GRAIN)
+** Keys are random, but for their low bits, the index. Their upper halves, spread evenly,
+** say in which of many buckets they go, each of which fits a cache, and where in there:
+** by the highest digits of that a bucket is sorted, the lower one first. Hardly two keys are
+** alike then; each passes those before it that are larger. The number of buckets is odd, or
+** all would begin in the same set of the cache. Parts are shared among threads; the order of
+** the keys is the same for any number of them. */
+#define BUCKET       1024 /* keys of one, on average */
+#define MOST_BUCKETS 4095
+#define DIGIT_BITS   8 /* a line for each digit stays in the first-level cache */
+#define DIGITS       (1 << DIGIT_BITS)
+#define MAX_PARTS    16
+#define LEAST_PART   (2 * MT_GRAIN)
 
 typedef struct keys {
   const mt_call *call;
   draw d;
-  int64_t n, parts;
-  uint64_t mask; /* of the index */
-  int passes, pass;
-  uint64_t *a, *b;                  /* sorted so far; room */
-  int64_t start[MAX_PARTS][DIGITS]; /* how often a digit occurs, then where it goes */
+  int64_t n, parts, buckets;
+  uint64_t mask;   /* of the index */
+  uint64_t *a, *b; /* keys; room */
+  int64_t *start;  /* [part][bucket]: how many, then where they go, then their end */
 } keys;
 
 static int index_bits(int64_t n) {
@@ -219,9 +220,9 @@ static int index_bits(int64_t n) {
   return bits;
 }
 
-static int passes_of(int64_t n) {
-  const int passes = (index_bits(n) + ALIKE_BITS + DIGIT_BITS - 1) / DIGIT_BITS;
-  return passes < MAX_PASSES ? passes : MAX_PASSES;
+static int64_t buckets_of(int64_t n) {
+  const int64_t buckets = n / BUCKET | 1;
+  return buckets < MOST_BUCKETS ? buckets : MOST_BUCKETS;
 }
 
 /* Where part p of the keys begins: a multiple of BLOCK, but for the end. */
@@ -242,57 +243,94 @@ static void make_keys(void *context, int64_t lo, int64_t hi) { /* parts */
   }
 }
 
-static int shift_of(const keys *k) { return 64 - DIGIT_BITS * (k->passes - k->pass); }
+/* The bucket of a key, and below it 32 bits of where it lies in there. */
+static inline uint64_t place_of(uint64_t key, int64_t buckets) {
+  return (key >> 32) * (uint64_t)buckets;
+}
 
-static void count_digits(void *context, int64_t lo, int64_t hi) {
-  keys *k = context;
-  const int shift = shift_of(k);
+static void count_keys(void *context, int64_t lo, int64_t hi) { /* parts */
+  const keys *k = context;
+  const int64_t buckets = k->buckets;
   for (int64_t p = lo; p < hi; p++) {
-    int64_t *const count = k->start[p];
-    const int64_t end = part_start(k, p + 1);
-    memset(count, 0, sizeof k->start[p]);
+    int64_t *const count = k->start + p * buckets, end = part_start(k, p + 1);
+    memset(count, 0, (size_t)buckets * sizeof *count);
     for (int64_t i = part_start(k, p); i < end; i++)
-      count[k->a[i] >> shift & (DIGITS - 1)]++;
+      count[place_of(k->a[i], buckets) >> 32]++;
   }
 }
 
-static void place_keys(void *context, int64_t lo, int64_t hi) {
-  keys *k = context;
-  const int shift = shift_of(k);
+static void place_keys(void *context, int64_t lo, int64_t hi) { /* parts */
+  const keys *k = context;
   const uint64_t *const a = k->a;
   uint64_t *const b = k->b;
+  const int64_t buckets = k->buckets;
   for (int64_t p = lo; p < hi; p++) {
-    int64_t *const start = k->start[p];
-    const int64_t end = part_start(k, p + 1);
+    int64_t *const start = k->start + p * buckets, end = part_start(k, p + 1);
     for (int64_t i = part_start(k, p); i < end && !mt_stopped(k->call);) {
       const int64_t to = end - i > MT_PIECE * MT_GRAIN ? i + MT_PIECE * MT_GRAIN : end;
-      for (; i < to; i++) b[start[a[i] >> shift & (DIGITS - 1)]++] = a[i];
+      for (; i < to; i++) b[start[place_of(a[i], buckets) >> 32]++] = a[i];
     }
   }
 }
 
+/* By the digit at bit `shift` of their place. */
+static void sort_digit(int64_t n, const uint64_t *from, uint64_t *to, int64_t buckets,
+                       int shift) {
+  int64_t start[DIGITS] = {0}, sum = 0;
+  for (int64_t i = 0; i < n; i++)
+    start[place_of(from[i], buckets) >> shift & (DIGITS - 1)]++;
+  for (int digit = 0; digit < DIGITS; digit++) {
+    const int64_t more = start[digit];
+    start[digit] = sum;
+    sum += more;
+  }
+  for (int64_t i = 0; i < n; i++)
+    to[start[place_of(from[i], buckets) >> shift & (DIGITS - 1)]++] = from[i];
+}
+
+/* In b. The last part's places are the ends of the buckets now. */
+static void sort_buckets(void *context, int64_t lo, int64_t hi) {
+  const keys *k = context;
+  const int64_t buckets = k->buckets, *const ends = k->start + (k->parts - 1) * buckets;
+  for (int64_t bucket = lo; bucket < hi && !mt_stopped(k->call); bucket++) {
+    const int64_t first = bucket > 0 ? ends[bucket - 1] : 0, n = ends[bucket] - first;
+    uint64_t *const a = k->a + first, *const b = k->b + first;
+    sort_digit(n, b, a, buckets, 32 - 2 * DIGIT_BITS);
+    sort_digit(n, a, b, buckets, 32 - DIGIT_BITS);
+    for (int64_t i = 1; i < n; i++) {
+      const uint64_t x = b[i];
+      int64_t at = i;
+      for (; at > 0 && b[at - 1] > x; at--) b[at] = b[at - 1];
+      if (at != i) b[at] = x;
+    }
+  }
+}
+
+/* From a to b. */
+static void fill_buckets(keys *k) {
+  mt_cpu_parallel_for(k->call, k->parts, 1, count_keys, k);
+  int64_t sum = 0;
+  for (int64_t bucket = 0; bucket < k->buckets; bucket++)
+    for (int64_t p = 0; p < k->parts; p++) {
+      int64_t *const start = k->start + p * k->buckets + bucket;
+      const int64_t more = *start;
+      *start = sum;
+      sum += more;
+    }
+  mt_cpu_parallel_for(k->call, k->parts, 1, place_keys, k);
+}
+
 static void sort_keys(keys *k) {
-  for (k->pass = 0; k->pass < k->passes; k->pass++) {
-    mt_cpu_parallel_for(k->call, k->parts, 1, count_digits, k);
-    int64_t sum = 0;
-    for (int digit = 0; digit < DIGITS; digit++)
-      for (int64_t p = 0; p < k->parts; p++) {
-        const int64_t more = k->start[p][digit];
-        k->start[p][digit] = sum;
-        sum += more;
-      }
-    mt_cpu_parallel_for(k->call, k->parts, 1, place_keys, k);
-    if (mt_stopped(k->call)) return;
-    uint64_t *const t = k->a;
-    k->a = k->b, k->b = t;
+  if (k->buckets > 1) {
+    fill_buckets(k);
+    if (mt_stopped(k->call)) return; /* places are no ends */
+  } else {
+    uint64_t *const a = k->a;
+    k->a = k->b, k->b = a;
+    k->start[0] = k->n;
   }
-  uint64_t *const a = k->a;
-  for (int64_t i = 1; i < k->n; i++) {
-    const uint64_t x = a[i];
-    int64_t at = i;
-    for (; at > 0 && a[at - 1] > x; at--) a[at] = a[at - 1];
-    if (at != i) a[at] = x;
-  }
+  mt_cpu_parallel_for(k->call, k->buckets, mt_cpu_grain(8 * k->n / k->buckets),
+                      sort_buckets, k);
 }
 
 typedef struct order {
@@ -313,16 +351,18 @@ static mt_status permutation_run(const mt_call *call) {
   k.parts = n / LEAST_PART < call->num_threads ? n / LEAST_PART : call->num_threads;
   k.parts = k.parts < 1 ? 1 : k.parts > MAX_PARTS ? MAX_PARTS : k.parts;
   k.mask = ((uint64_t)1 << index_bits(n)) - 1;
-  k.passes = passes_of(n);
+  k.buckets = buckets_of(n);
   k.a = call->scratch, k.b = k.a + n;
+  k.start = (int64_t *)(k.b + n);
   mt_cpu_parallel_for(call, k.parts, 1, make_keys, &k);
   sort_keys(&k);
-  const order o = {.key = k.a, .mask = k.mask};
+  const order o = {.key = k.b, .mask = k.mask};
   return mt_cpu_generate(call, call->out[0], MT_I64, make_order, &o, 1);
 }
 
 static size_t permutation_scratch(const mt_call *call) {
-  return 2 * sizeof(uint64_t) * (size_t)mt_cpu_numel(call->out[0]);
+  const int64_t n = mt_cpu_numel(call->out[0]);
+  return (size_t)(2 * n + MAX_PARTS * buckets_of(n)) * sizeof(uint64_t);
 }
 
 #define NUMBERS (MT_FLOAT_MASK | MT_INT_MASK)
