@@ -75,6 +75,16 @@ static void fold_row(const mt_reduction *r, const char *x, int64_t lo, int64_t h
     if (direct) {
       r->fold->row(run, x + *offset, seen, r->p, state);
       seen += run;
+    } else if (run == s->size[0] && s->ndim > 1) { /* and lines that follow */
+      int64_t lines = (BUFFER - held) / run;
+      if (lines > s->size[1] - coord[1]) lines = s->size[1] - coord[1];
+      if (lines > (hi - lo) / run) lines = (hi - lo) / run;
+      for (int64_t i = 0; i < lines; i++, held += run)
+        collect(r, run, x + *offset + i * s->stride[0][1], s->stride[0][0],
+                buffer + held * r->width);
+      lo += lines * run;
+      mt_space_seek(s, lo, coord, offset);
+      continue;
     } else {
       collect(r, run, x + *offset, s->stride[0][0], buffer + held * r->width);
       held += run;
