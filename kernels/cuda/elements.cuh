@@ -21,6 +21,19 @@ template <> __device__ inline __nv_bfloat16 store_as<__nv_bfloat16, float>(float
 
 template <class S, int V> struct alignas(sizeof(S) * V) pack { S at[V]; };
 
+// Store a pack as a whole: of a plain store the compiler may make one for each element.
+template <class S, int V>
+__device__ inline void store_whole(void *to, const pack<S, V> &p) {
+  constexpr int size = int(sizeof p);
+  if constexpr (size % 16 == 0) {
+    uint4 part[size / 16];
+    memcpy(part, &p, size);
+#pragma unroll
+    for (int i = 0; i < size / 16; i++) __stcg(static_cast<uint4 *>(to) + i, part[i]);
+  } else
+    *static_cast<pack<S, V> *>(to) = p;
+}
+
 // ---- classes of storage -----------------------------------------------------------------
 // One kernel serves all dtypes of a class, which are told apart as it runs. A class S may
 // also be a plain type. Arithmetic is in T: float of half_kind and float_kind, int of

@@ -1,5 +1,5 @@
-// kernels/cuda/line_scan.cuh -- scans along lines with any associative operator: a block a
-// line where there are many, else a block a tile: lines are read once.
+// kernels/cuda/line_scan.cuh -- scans along lines with any associative operator: a warp a
+// short line, a block a line where there are many, else a block a tile: lines are read once.
 #ifndef MT_CUDA_LINE_SCAN_CUH
 #define MT_CUDA_LINE_SCAN_CUH
 
@@ -17,6 +17,11 @@
 //   store(at, i, s)  what the joined states of all up to i, i + 1, ... give there
 // A thread has `U` pieces of a tile, 1, 2, 4, ...
 // What lies behind the end of a line changes nothing before it, so it needs no care.
+
+// What many of S are added up, or multiplied, in.
+template <class S>
+using wide_t =
+    typename std::conditional<std::is_integral<S>::value, int64_t, double>::type;
 
 constexpr int scan_threads = 256, scan_warps = scan_threads / 32;
 
@@ -149,6 +154,24 @@ __device__ inline void store_tile(held_tile<Op> &h, const Op &op,
 #pragma unroll
     for (int j = 0; j < Op::V; j++) s[j] = Op::join(before, s[j]);
     if (is_inside<Op>(left, u)) op.store(at, i, s);
+  }
+}
+
+// A warp a line, of at most what it has of a tile.
+template <class Op>
+__global__ void __launch_bounds__(scan_threads)
+    scan_short_lines_kernel(const __grid_constant__ Op op, int64_t lines) {
+  __shared__ held_tile<Op> held;
+  const int64_t step = int64_t(gridDim.x) * scan_warps;
+  int64_t line = int64_t(blockIdx.x) * scan_warps + threadIdx.x / 32;
+  for (; line < lines; line += step) {
+    const typename Op::place at = op.seek(line);
+    scan_piece<Op> p[Op::U];
+    load_tile(p, op, at, 0);
+    keep_tile(held, p);
+    join_tile(held, op, 0);
+    store_tile(held, op, at, 0, Op::none());
+    __syncwarp();
   }
 }
 
@@ -363,6 +386,11 @@ template <class Op> bool has_scan_room() {
 template <class Op>
 mt_status launch_line_scan(const mt_call *call, const Op &op, int64_t lines) {
   const cudaStream_t stream = stream_of(call);
+  if (op.length <= scan_tile<Op> / scan_warps) {
+    const unsigned grid = blocks_for(lines * 32, scan_threads, call->device);
+    scan_short_lines_kernel<Op><<<grid, scan_threads, 0, stream>>>(op, lines);
+    return launched();
+  }
   if (!shares_lines<Op>(lines, op.length, call->device) || !has_scan_room<Op>()) {
     const unsigned grid = unsigned(lines < INT32_MAX ? lines : INT32_MAX);
     scan_lines_kernel<Op><<<grid, scan_threads, 0, stream>>>(op, lines);

@@ -9,10 +9,9 @@ struct running {
   char *y;
   int64_t *index;
   const char *x, *a;
-  mt_dtype dtype;
   int64_t length, step[4]; // of the dim; elements, negative in reverse
   bool least;
-  bool pieces; // float32 whose lines are whole pieces of 16 bytes: all four
+  bool pieces; // all lines consist of whole pieces
   space<4> s;  // without the dim
 };
 
@@ -20,72 +19,34 @@ struct running_place {
   int64_t at[4]; // where a line begins: elements
 };
 
-// T: float, int for dtypes of at most 4 bytes; double, int64_t for all.
-template <class T> __device__ inline T load_one(const void *p, int64_t i, mt_dtype d) {
-  constexpr bool is_float = std::is_floating_point<T>::value;
-  if (sizeof(T) == 8 && d == (is_float ? MT_F64 : MT_I64))
-    return static_cast<const T *>(p)[i];
-  if constexpr (is_float)
-    return load_at<float, float_kind>(p, i, d);
-  else
-    return load_at<int, int_kind>(p, i, d == MT_BOOL ? MT_U8 : d);
-}
-template <class T>
-__device__ inline void store_one(void *p, int64_t i, T x, mt_dtype d) {
-  constexpr bool is_float = std::is_floating_point<T>::value;
-  if (sizeof(T) == 8 && d == (is_float ? MT_F64 : MT_I64))
-    static_cast<T *>(p)[i] = x;
-  else if constexpr (is_float)
-    store_at<float_kind, float>(p, i, float(x), d);
-  else
-    store_at<int_kind, int>(p, i, int(x), d == MT_BOOL ? MT_U8 : d);
-}
-
-// V elements of view k from element i of a line on, as T's.
-template <class T, int V>
-__device__ inline pack<T, V> load_few(const running &r, const char *p, int k,
+// V elements of view k from element i of a line on.
+template <class S, int V>
+__device__ inline pack<S, V> load_few(const running &r, const char *p, int k,
                                       const running_place &at, int64_t i) {
-  const int64_t from = at.at[k] + i * r.step[k];
-  pack<T, V> v{};
-  if constexpr (std::is_same<T, float>::value)
-    if (r.pieces) {
-      constexpr int P = V < 4 ? V : 4;
-#pragma unroll
-      for (int j = 0; j < V; j += P)
-        if (i + j < r.length)
-          *reinterpret_cast<pack<float, P> *>(v.at + j) =
-              *reinterpret_cast<const pack<float, P> *>(
-                  reinterpret_cast<const float *>(p) + from + j);
-      return v;
-    }
+  const S *const from = reinterpret_cast<const S *>(p) + at.at[k] + i * r.step[k];
+  if (r.pieces) return *reinterpret_cast<const pack<S, V> *>(from);
+  pack<S, V> v{};
 #pragma unroll
   for (int j = 0; j < V; j++)
-    if (i + j < r.length) v.at[j] = load_one<T>(p, from + j * r.step[k], r.dtype);
+    if (i + j < r.length) v.at[j] = from[j * r.step[k]];
   return v;
 }
-// To y, which is stored as d.
-template <class T, int V>
-__device__ inline void store_few(const running &r, const running_place &at, int64_t i,
-                                 const pack<T, V> &v, mt_dtype d) {
-  const int64_t to = at.at[0] + i * r.step[0];
-  if constexpr (std::is_same<T, float>::value)
-    if (r.pieces) {
-      constexpr int P = V < 4 ? V : 4;
-#pragma unroll
-      for (int j = 0; j < V; j += P)
-        if (i + j < r.length)
-          *reinterpret_cast<pack<float, P> *>(reinterpret_cast<float *>(r.y) + to + j) =
-              *reinterpret_cast<const pack<float, P> *>(v.at + j);
-      return;
-    }
+template <class S, int V>
+__device__ inline void store_few(const running &r, void *p, int k,
+                                 const running_place &at, int64_t i,
+                                 const pack<S, V> &v) {
+  S *const to = static_cast<S *>(p) + at.at[k] + i * r.step[k];
+  if (r.pieces) return store_whole(to, v);
 #pragma unroll
   for (int j = 0; j < V; j++)
-    if (i + j < r.length) store_one<T>(r.y, to + j * r.step[0], v.at[j], d);
+    if (i + j < r.length) to[j * r.step[k]] = v.at[j];
 }
 
-// An operator, as line_scan.cuh wants it. From: how elements are held.
-template <class From> struct running_op {
-  using raw = From;
+// An operator, as line_scan.cuh wants it, over elements of S; what it gives are O's.
+template <class S, class O, int Neighbours, int Pieces> struct running_op {
+  static constexpr int V = Neighbours, U = Pieces;
+  using raw = S;
+  using out = O;
   using place = running_place;
   int64_t length;
   running r;
@@ -94,14 +55,24 @@ template <class From> struct running_op {
     ::seek(r.s, line, p.at);
     return p;
   }
+  __device__ pack<S, V> load(const place &at, int64_t i) const {
+    return load_few<S, V>(r, r.x, 2, at, i);
+  }
+  __device__ void put(const place &at, int64_t i, const pack<O, V> &y) const {
+    store_few(r, r.y, 0, at, i, y);
+  }
 };
 
+template <class S>
+using product_of = std::conditional_t<std::is_integral<S>::value, int64_t, S>;
+
 // Those of integers are int64.
-template <class From> struct product : running_op<From> {
-  static constexpr int V = 4, U = 16 / int(sizeof(From));
-  using state =
-      typename std::conditional<std::is_integral<From>::value, int64_t, double>::type;
-  using typename running_op<From>::place;
+template <class S>
+struct product : running_op<S, product_of<S>, 16 / int(sizeof(product_of<S>)), 4> {
+  using base = running_op<S, product_of<S>, 16 / int(sizeof(product_of<S>)), 4>;
+  using state = wide_t<S>;
+  using typename base::out;
+  using typename base::place;
   static __device__ state none() { return 1; }
   static __device__ state join(state a, state b) {
     if constexpr (std::is_integral<state>::value)
@@ -109,16 +80,12 @@ template <class From> struct product : running_op<From> {
     else
       return a * b;
   }
-  static __device__ state of(From x, int64_t) { return state(x); }
-  __device__ pack<From, V> load(const place &at, int64_t i) const {
-    return load_few<From, V>(this->r, this->r.x, 2, at, i);
-  }
-  __device__ void store(const place &at, int64_t i, const state (&s)[V]) const {
-    pack<From, V> y;
+  static __device__ state of(S x, int64_t) { return state(load_as<compute_t<S>>(x)); }
+  __device__ void store(const place &at, int64_t i, const state (&s)[base::V]) const {
+    pack<out, base::V> y;
 #pragma unroll
-    for (int j = 0; j < V; j++) y.at[j] = From(s[j]);
-    const mt_dtype d = this->r.dtype;
-    store_few<From, V>(this->r, at, i, y, MT_IS_FLOAT(d) ? d : MT_I64);
+    for (int j = 0; j < base::V; j++) y.at[j] = store_as<out>(compute_t<out>(s[j]));
+    this->put(at, i, y);
   }
 };
 
@@ -129,146 +96,138 @@ template <class T> struct indexed { // at: from 1; 0: none yet
   int64_t at;
 };
 
-// of 8 bytes
-template <class From> struct wide_extreme : running_op<From> {
-  static constexpr int V = 2, U = 4;
-  using state = indexed<From>;
-  using typename running_op<From>::place;
-  static __device__ state none() { return {From(0), 0}; }
+template <class S> struct wide_extreme : running_op<S, S, 2, 4> {
+  using base = running_op<S, S, 2, 4>;
+  using key = wide_t<S>;
+  using state = indexed<key>;
+  using typename base::place;
+  static __device__ state none() { return {key(0), 0}; }
   static __device__ state join(const state &a, const state &b) {
     const bool nan_a = a.value != a.value, nan_b = b.value != b.value;
     const bool above = nan_b ? !nan_a : !nan_a && b.value > a.value;
     const bool same = nan_a ? nan_b : b.value == a.value;
     return a.at == 0 || (b.at != 0 && (above || (same && b.at > a.at))) ? b : a;
   }
-  __device__ From turned(From x) const {
-    if constexpr (std::is_integral<From>::value)
+  __device__ key turned(key x) const {
+    if constexpr (std::is_integral<key>::value)
       return this->r.least ? ~x : x;
     else
       return this->r.least ? -x : x;
   }
-  __device__ state of(From x, int64_t i) const { return {turned(x), i + 1}; }
-  __device__ pack<From, V> load(const place &at, int64_t i) const {
-    return load_few<From, V>(this->r, this->r.x, 2, at, i);
+  __device__ state of(S x, int64_t i) const {
+    return {turned(key(load_as<compute_t<S>>(x))), i + 1};
   }
-  __device__ void store(const place &at, int64_t i, const state (&s)[V]) const {
+  __device__ void store(const place &at, int64_t i, const state (&s)[2]) const {
     const running &r = this->r;
-#pragma unroll
-    for (int j = 0; j < V; j++)
-      if (i + j < r.length) {
-        if (r.index) r.index[at.at[1] + (i + j) * r.step[1]] = s[j].at;
-        if (r.y)
-          store_one<From>(r.y, at.at[0] + (i + j) * r.step[0], turned(s[j].value),
-                          r.dtype);
-      }
+    if (r.index) store_few<int64_t, 2>(r, r.index, 1, at, i, {{s[0].at, s[1].at}});
+    const auto value = [&](int j) {
+      return store_as<S>(compute_t<S>(turned(s[j].value)));
+    };
+    if (r.y) this->put(at, i, {{value(0), value(1)}});
   }
 };
 
 // of at most 4 bytes, in lines of fewer than 2^31 - 1: one integer holds a key that orders
 // as the values do, then the position from 1, then whether the value is -0. The largest
 // of those is the last of the largest.
-template <class From> struct packed_extreme : running_op<From> {
-  static constexpr int V = 2, U = 4;
+template <class S> struct packed_extreme : running_op<S, S, 2, 4> {
+  using base = running_op<S, S, 2, 4>;
   using state = int64_t;
-  using typename running_op<From>::place;
+  using typename base::place;
   static __device__ state none() { return INT64_MIN; }
   static __device__ state join(state a, state b) { return a > b ? a : b; }
-  __device__ state of(From x, int64_t i) const {
+  __device__ state of(S x, int64_t i) const {
     const bool least = this->r.least;
     const uint32_t at = uint32_t(i + 1) << 1;
-    if constexpr (std::is_integral<From>::value)
-      return state(uint64_t(uint32_t(least ? ~x : x)) << 32 | at);
-    else {
-      const float v = least ? -x : x;
+    if constexpr (std::is_integral<S>::value) {
+      const int v = x;
+      return state(uint64_t(uint32_t(least ? ~v : v)) << 32 | at);
+    } else {
+      const float f = load_as<float>(x), v = least ? -f : f;
       const int bits = __float_as_int(v);
       const int key = v != v ? INT32_MAX : v == 0 ? 0 : bits ^ (bits >> 31 & INT32_MAX);
       return state(uint64_t(uint32_t(key)) << 32 | at | (v == 0 && bits < 0));
     }
   }
-  __device__ From value(state s) const {
+  __device__ S value(state s) const {
     const bool least = this->r.least;
     const int key = int(s >> 32);
-    if constexpr (std::is_integral<From>::value)
-      return least ? ~key : key;
+    if constexpr (std::is_integral<S>::value)
+      return S(least ? ~key : key);
     else {
       const float v = __int_as_float(key == 0 ? int(uint32_t(s) << 31)
                                               : key ^ (key >> 31 & INT32_MAX));
-      return least && v == v ? -v : v;
+      return store_as<S>(least && v == v ? -v : v);
     }
   }
   static __device__ int64_t position(state s) { return int64_t(uint32_t(s) >> 1); }
-  __device__ pack<From, V> load(const place &at, int64_t i) const {
-    return load_few<From, V>(this->r, this->r.x, 2, at, i);
-  }
-  __device__ void store(const place &at, int64_t i, const state (&s)[V]) const {
+  __device__ void store(const place &at, int64_t i, const state (&s)[2]) const {
     const running &r = this->r;
-    if (r.y) store_few<From, V>(r, at, i, {{value(s[0]), value(s[1])}}, r.dtype);
-    if (!r.index) return;
-    int64_t *to = r.index + at.at[1] + i * r.step[1];
-    if (r.pieces)
-      *reinterpret_cast<longlong2 *>(to) = {position(s[0]), position(s[1])};
-    else {
-      to[0] = position(s[0]);
-      if (i + 1 < r.length) to[r.step[1]] = position(s[1]);
-    }
+    if (r.y) this->put(at, i, {{value(s[0]), value(s[1])}});
+    if (r.index)
+      store_few<int64_t, 2>(r, r.index, 1, at, i, {{position(s[0]), position(s[1])}});
   }
 };
+
+// ---- logarithms of sums, recurrences ----------------------------------------------------
 
 // The largest, and the sum of exp(x - largest); infinities stay themselves.
 struct sum_state {
   double largest, sum;
 };
-template <class From> struct log_sum : running_op<From> {
-  static constexpr int V = 8, U = 1;
+// What is added to is double; its terms and the result are as exact as S.
+template <class S> struct log_sum : running_op<S, S, 8, 2> {
+  static constexpr int V = 8;
   using state = sum_state;
-  using typename running_op<From>::place;
+  using T = compute_t<S>;
+  using typename running_op<S, S, V, 2>::place;
   static __device__ state none() { return {-INFINITY, 0}; }
   static __device__ state join(const state &a, const state &b) {
     if (a.largest == b.largest) return {a.largest, a.sum + b.sum};
     if (isnan(a.largest) || isnan(b.largest)) return {NAN, 1};
-    return a.largest > b.largest
-               ? state{a.largest, a.sum + b.sum * exp(b.largest - a.largest)}
-               : state{b.largest, a.sum * exp(a.largest - b.largest) + b.sum};
+    const bool first = a.largest > b.largest;
+    const double factor = exp(T(first ? b.largest - a.largest : a.largest - b.largest));
+    return first ? state{a.largest, a.sum + b.sum * factor}
+                 : state{b.largest, a.sum * factor + b.sum};
   }
-  static __device__ state of(From x, int64_t) { return {double(x), 1}; }
-  __device__ pack<From, V> load(const place &at, int64_t i) const {
-    return load_few<From, V>(this->r, this->r.x, 2, at, i);
-  }
+  static __device__ state of(S x, int64_t) { return {double(load_as<T>(x)), 1}; }
   __device__ void store(const place &at, int64_t i, const state (&s)[V]) const {
-    pack<From, V> y;
+    pack<S, V> y;
 #pragma unroll
     for (int j = 0; j < V; j++)
-      y.at[j] = From(isinf(s[j].largest) ? s[j].largest : s[j].largest + log(s[j].sum));
-    store_few<From, V>(this->r, at, i, y, this->r.dtype);
+      y.at[j] = store_as<S>(
+          T(isinf(s[j].largest) ? s[j].largest : s[j].largest + log(T(s[j].sum))));
+    this->put(at, i, y);
   }
 };
 
 // y = factor * (what came before) + value.
 template <class T> struct affine { T factor, value; };
-template <class From> struct recurrence : running_op<affine<From>> {
-  static constexpr int V = 4, U = 1;
+template <class S> struct recurrence : running_op<affine<S>, S, 4, 1> {
+  static constexpr int V = 4;
   using state = affine<double>;
-  using typename running_op<affine<From>>::place;
+  using T = compute_t<S>;
+  using typename running_op<affine<S>, S, V, 1>::place;
   static __device__ state none() { return {1, 0}; }
   static __device__ state join(const state &a, const state &b) {
     return {a.factor * b.factor, b.factor * a.value + b.value};
   }
-  static __device__ state of(const affine<From> &x, int64_t) {
-    return {double(x.factor), double(x.value)};
+  static __device__ state of(const affine<S> &x, int64_t) {
+    return {double(load_as<T>(x.factor)), double(load_as<T>(x.value))};
   }
-  __device__ pack<affine<From>, V> load(const place &at, int64_t i) const {
-    const pack<From, V> a = load_few<From, V>(this->r, this->r.a, 3, at, i);
-    const pack<From, V> x = load_few<From, V>(this->r, this->r.x, 2, at, i);
-    pack<affine<From>, V> both;
+  __device__ pack<affine<S>, V> load(const place &at, int64_t i) const {
+    const pack<S, V> a = load_few<S, V>(this->r, this->r.a, 3, at, i);
+    const pack<S, V> x = load_few<S, V>(this->r, this->r.x, 2, at, i);
+    pack<affine<S>, V> both;
 #pragma unroll
     for (int j = 0; j < V; j++) both.at[j] = {a.at[j], x.at[j]};
     return both;
   }
   __device__ void store(const place &at, int64_t i, const state (&s)[V]) const {
-    pack<From, V> y;
+    pack<S, V> y;
 #pragma unroll
-    for (int j = 0; j < V; j++) y.at[j] = From(s[j].value);
-    store_few<From, V>(this->r, at, i, y, this->r.dtype);
+    for (int j = 0; j < V; j++) y.at[j] = store_as<S>(T(s[j].value));
+    this->put(at, i, y);
   }
 };
 
@@ -304,11 +263,11 @@ struct plan {
   bool across;
 };
 
-// Do v's lines consist of whole pieces of four elements?
-bool whole_pieces(const running &r, int k, const void *p, int64_t size) {
+// Do the lines of view k, of elements of `size` bytes, consist of whole pieces of V?
+bool whole_pieces(const running &r, int k, const void *p, int64_t size, int V) {
   if (!p) return true;
-  bool fits = r.step[k] == 1 && reinterpret_cast<uintptr_t>(p) % (4 * size) == 0;
-  for (int d = 0; d < r.s.ndim; d++) fits = fits && r.s.stride[k][d] % 4 == 0;
+  bool fits = r.step[k] == 1 && reinterpret_cast<uintptr_t>(p) % (V * size) == 0;
+  for (int d = 0; d < r.s.ndim; d++) fits = fits && r.s.stride[k][d] % V == 0;
   return fits;
 }
 
@@ -322,7 +281,6 @@ plan make_plan(const mt_call *call) {
   const mt_view *shape[4];
   plan p{};
   running &r = p.r;
-  r.dtype = view[2]->dtype;
   r.length = view[2]->ndim ? view[2]->shape[dim] : 1;
   char *data[4];
   for (int k = 0; k < 4; k++) {
@@ -341,9 +299,6 @@ plan make_plan(const mt_call *call) {
   r.y = data[0], r.index = reinterpret_cast<int64_t *>(data[1]);
   r.x = data[2], r.a = data[3];
   r.least = call->op == MT_OP_cummin;
-  r.pieces = r.dtype == MT_F32 && r.length % 4 == 0 && whole_pieces(r, 0, r.y, 4) &&
-             whole_pieces(r, 1, r.index, 8) && whole_pieces(r, 2, r.x, 4) &&
-             whole_pieces(r, 3, r.a, 4);
   p.across = r.s.ndim > 0 && r.s.stride[2][0] == 1 && r.s.size[0] >= 32 &&
              r.step[2] != 1 && r.step[2] != -1;
   return p;
@@ -351,22 +306,39 @@ plan make_plan(const mt_call *call) {
 
 // f(an operator) for the call's dtype.
 template <class F> auto with_operator(const mt_call *call, const running &r, F f) {
-  const auto by_float = [&](auto op32, auto op64) {
-    if (r.dtype == MT_F64) return f(op64);
-    return f(op32);
+  const mt_dtype d = call->in[0]->dtype == MT_BOOL ? MT_U8 : call->in[0]->dtype;
+  const auto with = [&](auto g) {
+    switch (d) {
+    case MT_F32: return g(float());
+    case MT_F64: return g(double());
+    case MT_F16: return g(__half());
+    default: return g(__nv_bfloat16());
+    }
+  };
+  const auto with_any = [&](auto g) {
+    switch (d) {
+    case MT_I64: return g(int64_t());
+    case MT_I32: return g(int32_t());
+    case MT_I16: return g(int16_t());
+    case MT_I8: return g(int8_t());
+    case MT_U8: return g(uint8_t());
+    default: return with(g);
+    }
   };
   switch (call->op) {
-  case MT_OP_logcumsumexp: return by_float(log_sum<float>(), log_sum<double>());
-  case MT_OP__recurrence: return by_float(recurrence<float>(), recurrence<double>());
+  case MT_OP_logcumsumexp:
+    return with([&](auto x) { return f(log_sum<decltype(x)>()); });
+  case MT_OP__recurrence:
+    return with([&](auto x) { return f(recurrence<decltype(x)>()); });
   case MT_OP_cumprod:
-    if (!MT_IS_FLOAT(r.dtype)) return f(product<int64_t>());
-    return by_float(product<float>(), product<double>());
+    return with_any([&](auto x) { return f(product<decltype(x)>()); });
   default: break;
   }
-  const bool wide = dtype_size(r.dtype) == 8 || r.length >= INT32_MAX;
-  if (MT_IS_FLOAT(r.dtype))
-    return wide ? f(wide_extreme<double>()) : f(packed_extreme<float>());
-  return wide ? f(wide_extreme<int64_t>()) : f(packed_extreme<int>());
+  return with_any([&](auto x) {
+    if constexpr (sizeof x < 8)
+      if (r.length < INT32_MAX) return f(packed_extreme<decltype(x)>());
+    return f(wide_extreme<decltype(x)>());
+  });
 }
 
 size_t running_scratch(const mt_call *call) {
@@ -382,7 +354,14 @@ mt_status run(const mt_call *call) {
   const int64_t lines = p.r.s.numel;
   if (lines == 0 || p.r.length == 0) return MT_OK;
   return with_operator(call, p.r, [&](auto op) {
+    using O = typename decltype(op)::out;
+    constexpr int V = decltype(op)::V;
     op.length = p.r.length, op.r = p.r;
+    running &r = op.r;
+    r.pieces = r.length % V == 0 && whole_pieces(r, 0, r.y, sizeof(O), V) &&
+               whole_pieces(r, 1, r.index, 8, V) &&
+               whole_pieces(r, 2, r.x, dtype_size(call->in[0]->dtype), V) &&
+               whole_pieces(r, 3, r.a, sizeof(O), V);
     if (!p.across) return launch_line_scan(call, op, lines);
     running_across_kernel<<<blocks_for(lines, 256, call->device), 256, 0,
                             stream_of(call)>>>(op, lines);

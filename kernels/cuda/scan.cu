@@ -3,10 +3,6 @@
 
 namespace {
 
-template <class S>
-using wide_t =
-    typename std::conditional<std::is_integral<S>::value, int64_t, double>::type;
-
 template <class O, class T> __device__ inline O narrow(T x) {
   if constexpr (sizeof(O) == 2 && !std::is_integral<O>::value)
     return store_as<O>(float(x));
@@ -54,14 +50,9 @@ template <class S, class O, int Neighbours, bool Backwards = false> struct sum_o
     for (int j = 0; j < V; j++) out.at[j] = narrow<O>(sum[j]);
     if constexpr (V == 1)
       to[i * y_step] = out.at[0];
-    else {
-      static_assert(sizeof out == sizeof(uint4), "16 bytes");
-      if constexpr (Backwards) out = reversed(out);
-      uint4 bits;
-      memcpy(&bits, &out, sizeof bits);
-      // plainly stored, the compiler makes four stores of it
-      __stcg(reinterpret_cast<uint4 *>(Backwards ? to - i - (V - 1) : to + i), bits);
-    }
+    else
+      store_whole(Backwards ? to - i - (V - 1) : to + i,
+                  Backwards ? reversed(out) : out);
   }
   template <class T> static __device__ pack<T, V> reversed(const pack<T, V> &p) {
     pack<T, V> r;
