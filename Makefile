@@ -254,7 +254,7 @@ $(FUZZERS): build/fuzz/%: build/fuzz/obj/spec/fuzzers/%.o $(FUZZ_OBJ) $(LIB_OBJ)
 # deps can change what the settings above find: what follows it is a make of its own.
 .PHONY: demo test test-cuda test-cuda-sanitize test-asan test-faults test-tsan test-gc test-soak fuzz fuzz-readers bench coverage
 # Two of them do not run at once (make -j lint test); the makes inside do what -j allows.
-AGAIN   = @$(MAKE) --no-print-directory
+AGAIN   = +@$(MAKE) --no-print-directory
 SPECS   = spec/run.lua
 ifneq ($(filter-out all here module objects plugin build/%,$(MAKECMDGOALS)),)
 .NOTPARALLEL:

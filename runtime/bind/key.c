@@ -149,6 +149,15 @@ static void add_rest(const mt_view *x, int last, int *dim, mtl_key *k) {
   }
 }
 
+/* Has the table at index other keys than 1 .. n? */
+static bool has_more(lua_State *L, int index, lua_Unsigned n) {
+  lua_Unsigned found = 0;
+  for (lua_pushnil(L); found <= n && lua_next(L, index); found++) lua_pop(L, 1);
+  if (found <= n) return false; /* lua_next has popped the last key */
+  lua_pop(L, 1);
+  return true;
+}
+
 bool mtl_read_key(lua_State *L, int index, const mt_view *x, mtl_key *k, mtl_text *e) {
   int dim = 0;
   k->n = k->tensors = 0;
@@ -168,6 +177,9 @@ bool mtl_read_key(lua_State *L, int index, const mt_view *x, mtl_key *k, mtl_tex
   }
   if (mtl_is_options(L, index)) return mtl_say(e, "an index table has no named fields");
   const lua_Unsigned n = lua_rawlen(L, index);
+  if (has_more(L, lua_absindex(L, index), n))
+    return mtl_say(e, "an index table has keys beyond the first nil, at %d",
+                   (int)n + 1);
   bool rest = false;
   for (lua_Unsigned i = 1; i <= n; i++) {
     if (lua_rawgeti(L, index, (lua_Integer)i) == LUA_TSTRING && is_rest(L, -1)) {

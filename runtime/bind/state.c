@@ -87,11 +87,28 @@ void mtl_expect_hook(lua_State *L) {
   if (lua_gethookcount(s->main) != 1) s->hook = lua_gethook(s->main);
 }
 
+static int do_nothing(lua_State *L) { return (void)L, 0; }
+
+/* In a coroutine: the host's hook is called there, and where it ends itself, as after
+** Ctrl-C, it ends for the main thread too, or that would meet the error once more. */
+static void raise_in_coroutine(lua_State *L, lua_State *main) {
+  const lua_Hook host = lua_gethook(main), own = lua_gethook(L);
+  const int mask = lua_gethookmask(L), count = lua_gethookcount(L);
+  if (host == NULL || !lua_checkstack(L, 2)) return;
+  lua_sethook(L, host, LUA_MASKCALL, 0);
+  lua_pushcfunction(L, do_nothing);
+  const int status = lua_pcall(L, 0, 0, 0);
+  if (lua_gethook(L) == NULL) lua_sethook(main, NULL, 0, 0);
+  lua_sethook(L, own, mask, count);
+  if (status != LUA_OK) lua_error(L);
+}
+
 /* Raise what the host's hook raises; it looks at nothing but the state. */
 static int raise_interrupt(lua_State *L) {
   const mtl_state *s = mtl_state_of(L);
   const lua_Hook hook = lua_gethook(L);
   lua_Debug ar;
+  if (L != s->main) raise_in_coroutine(L, s->main);
   if (L == s->main && hook != NULL && lua_getstack(L, 0, &ar)) {
     ar.event = LUA_HOOKCOUNT;
     ar.currentline = -1;
