@@ -12,20 +12,42 @@ end
 
 -- ---- histogram ----------------------------------------------------------------------
 
+-- Raise if an edge is below the one before it, or NaN. what: " of dim 2", or "".
+local function check_ascent(name, edges, what)
+  edges = edges:detach():cpu()
+  local n = edges:numel()
+  local falls = ~edges:narrow(1, 2, n - 1):ge(edges:narrow(1, 1, n - 1))
+  if not falls:any():item() then return end
+  local at = falls:byte():argmax():item()
+  local before, edge = edges[at]:item(), edges[at + 1]:item()
+  if before ~= before then
+    check.fail(2, name, "edge %d%s is nan", at, what)
+  elseif edge ~= edge then
+    check.fail(2, name, "edge %d%s is nan", at + 1, what)
+  end
+  check.fail(2, name, "edge %d%s is %s, below the one before, %s", at + 1, what, edge,
+             before)
+end
+
 -- The edges of bins: given, or evenly spaced over a range.
-local function edges_of(name, x, bins, range)
+local function edges_of(name, x, bins, range, what)
   if mt.is_tensor(bins) then
     if bins:dim() ~= 1 or bins:numel() < 2 then
       check.fail(2, name, "a vector of two edges or more expected, got shape %s",
                  check.shape_text(bins:shape()))
     end
     if range then check.fail(3, name, "a range beside edges") end
+    check_ascent(name, bins, what)
     return bins:to(x:dtype())
   end
   bins = check.integer(2, name, bins or 100, "bins", 1)
   local low, high = 0.0, 1.0
   if range then
     check.type(3, name, range, "table")
+    if #range ~= 2 then
+      check.fail(3, name, "the range%s has %d numbers, want 2", what,
+                 #range)
+    end
     low = check.number(3, name, range[1], "range[1]")
     high = check.number(3, name, range[2], "range[2]", low)
   elseif x:numel() > 0 then
@@ -60,7 +82,7 @@ function measure.histogram(x, bins, opts)
   opts = check.options(3, "histogram", opts,
     { range = check.none, weight = check.none, density = false })
   x = floats(x:detach())
-  local edges = edges_of("histogram", x, bins, opts.range)
+  local edges = edges_of("histogram", x, bins, opts.range, "")
   local n = edges:numel() - 1
   local weight = opts.weight and check.type(3, "histogram", opts.weight, "tensor")
   if weight and check.shape_text(weight:shape()) ~= check.shape_text(x:shape()) then
@@ -81,8 +103,8 @@ end
 --- @param bins? integer|table how many for each dim, 10 unless given; or a list with a
 ---   number, or edges, for each
 --- @param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range:
----   for each dim the first and the last edge; weight: of each point, summed instead;
----   density: divided by sum and volume
+---   for each dim the first and the last edge, or false; weight: of each point, summed
+---   instead; density: divided by sum and volume
 --- @return mytensor.Tensor counts, floats
 --- @return mytensor.Tensor[] edges of each dim
 function measure.histogramdd(x, bins, opts)
@@ -101,11 +123,14 @@ function measure.histogramdd(x, bins, opts)
   end
   local range = opts.range or {}
   check.type(3, name, range, "table")
+  if opts.range and #range ~= ndim then
+    check.fail(3, name, "%d ranges for %d dims", #range, ndim)
+  end
   local edges, counts, at = {}, {}, 0
   local inside = mt.ones({ x:size(1) }, { dtype = "bool", device = x:device() })
   for d = 1, ndim do
     local of_dim = type(bins) == "table" and bins[d] or bins or 10
-    edges[d] = edges_of(name, x[{ {}, d }], of_dim, range[d])
+    edges[d] = edges_of(name, x[{ {}, d }], of_dim, range[d], " of dim " .. d)
     counts[d] = edges[d]:numel() - 1
     local bin = bin_of(edges[d], x[{ {}, d }]:contiguous())
     inside = inside & bin:gt(1) & bin:le(counts[d] + 1)
@@ -230,7 +255,15 @@ end
 
 -- ---- interpolation ------------------------------------------------------------------
 
---- A function that is given at some points, linear between them, constant beyond.
+-- Which x are at a point, or beyond all, beside an infinite difference or a gap of 0:
+-- arithmetic would not give the value there; and that value.
+local function at_point(x, low, high, first, last)
+  local finite = ((x - low) * (last - first) / (high - low)):detach():isfinite()
+  return (x:le(low) | x:ge(high)) & ~finite, mt.where(x:ge(high), last, first)
+end
+
+--- A function that is given at some points, linear between them, constant beyond; at a
+--- point that is there twice it has the last one's value.
 --- @param x mytensor.Tensor where it is wanted
 --- @param points mytensor.Tensor a vector, ascending
 --- @param values mytensor.Tensor a vector: the function at each of them
@@ -252,8 +285,14 @@ function measure.interp(x, points, values)
   if n == 1 then return values:expand(x:numel()):reshape(x:shape()) end
   local at = mt.searchsorted(points:detach(), x:detach(), true):sub(1):clamp(1, n - 1)
   local low, high = points:take(at), points:take(at + 1)
-  local share = ((x - low) / (high - low)):clamp(0, 1)
-  return values:take(at):lerp(values:take(at + 1), share)
+  local first, last = values:take(at), values:take(at + 1)
+  local known, value = at_point(x, low, high, first, last)
+  -- what is not used has finite gradients
+  x, low, high = x:masked_fill(known, 0), low:masked_fill(known, 0),
+    high:masked_fill(known, 1)
+  first, last = first:masked_fill(known, 0), last:masked_fill(known, 0)
+  return mt.where(known, value,
+                  first:lerp(last, ((x - low) / (high - low)):clamp(0, 1)))
 end
 
 -- ---- powers, sums -------------------------------------------------------------------

@@ -6075,7 +6075,7 @@ function Tensor:histogram(bins, opts) end
 --- both of its edges.
 ---@param x mytensor.Tensor (points, dims)
 ---@param bins? integer|table how many for each dim, 10 unless given; or a list with a number, or edges, for each
----@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge; weight: of each point, summed instead; density: divided by sum and volume
+---@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge, or false; weight: of each point, summed instead; density: divided by sum and volume
 ---@return mytensor.Tensor counts, floats
 ---@return mytensor.Tensor[] edges of each dim
 function mt.histogramdd(x, bins, opts) end
@@ -6083,7 +6083,7 @@ function mt.histogramdd(x, bins, opts) end
 --- How many points of a space lie in each of its boxes; the last bin of a dim includes
 --- both of its edges.
 ---@param bins? integer|table how many for each dim, 10 unless given; or a list with a number, or edges, for each
----@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge; weight: of each point, summed instead; density: divided by sum and volume
+---@param opts? { range: number[][], weight: mytensor.Tensor, density: boolean } range: for each dim the first and the last edge, or false; weight: of each point, summed instead; density: divided by sum and volume
 ---@return mytensor.Tensor counts, floats
 ---@return mytensor.Tensor[] edges of each dim
 function Tensor:histogramdd(bins, opts) end
@@ -6123,7 +6123,8 @@ function mt.index_reduce(x, dim, index, src, reduce, include_self) end
 ---@return mytensor.Tensor
 function Tensor:index_reduce(dim, index, src, reduce, include_self) end
 
---- A function that is given at some points, linear between them, constant beyond.
+--- A function that is given at some points, linear between them, constant beyond; at a
+--- point that is there twice it has the last one's value.
 ---@param x mytensor.Tensor where it is wanted
 ---@param points mytensor.Tensor a vector, ascending
 ---@param values mytensor.Tensor a vector: the function at each of them

@@ -35,6 +35,8 @@ local function on(device)
       close({ 0, 0 }, (T({}):histogram(2)))
       close({ 2, 1 }, (T({ 1, 2, 1 }, "int64"):histogram(2)))
       close({ 1, 1 }, (T { 0, 0 / 0, 1 }:histogram(2, { range = { 0, 1 } })))
+      close({ 1, 0, 3 }, (T { 0, 1, 2, 9 }:histogram(
+        T { -math.huge, 1, 1, math.huge })))
     end)
 
     it("histogramdd counts points in boxes", function()
@@ -51,6 +53,12 @@ local function on(device)
       close({ 0, 0 }, (T({}):view(0, 1):histogramdd(2)))
       close({ 1, 0 }, (T { { 0 }, { 0 / 0 }, { 9 } }:histogramdd(2,
         { range = { { 0, 1 } } })))
+      close({ { 1, 0 } }, (T { { 0, 0 }, { 9, 0 }, { 1, 9 } }:histogramdd({ 1, 2 },
+        { range = { { 0, 1 }, { 0, 1 } } })))
+      count, edges = T { { 0, 0 }, { 9, 0 }, { 1, 9 } }:histogramdd({ T { 0, 1 }, 2 },
+        { range = { false, { 0, 9 } } })
+      close({ { 1, 1 } }, count)
+      close({ 0, 4.5, 9 }, edges[2])
       assert.equal("float32", T({ { 1 } }, "int64"):histogramdd(1):dtype())
     end)
 
@@ -69,6 +77,30 @@ local function on(device)
       local of = T({ 10, 20, 0 }, "float64"):requires_grad_()
       assert.is_true(mt.gradcheck(function(x, y) return mt.interp(x, known, y) end,
         { at, of }))
+    end)
+
+    it("interp gives the value of a point that it meets, beside any other", function()
+      local function is(want, x, points, values)
+        assert.same(want, mt.interp(T(x), T(points), T(values)):totable())
+      end
+      local inf = math.huge
+      is({ 2, 4 }, { 1, 2 }, { 1, 1, 2, 2 }, { 1, 2, 3, 4 })
+      is({ 1, 3, 3.5, 6, 6 }, { 0, 1, 1.5, 2, 3 }, { 1, 1, 1, 2, 2, 2 },
+        { 1, 2, 3, 4, 5, 6 })
+      is({ 3, inf }, { 1, 2 }, { 1, 2 }, { 3, inf })
+      is({ -inf, 5, 5 }, { 0, 2, 4 }, { 1, 2, 3 }, { -inf, 5, 5 })
+      is({ 7, 8 }, { 0, 1 }, { 0, 1, 2 }, { 7, 8, 0 / 0 })
+      is({ -0x1p127, 0x1p127 }, { 1, 2 }, { 1, 2 }, { -0x1p127, 0x1p127 })
+      is({ 1, 2, 3 }, { -inf, 0, inf }, { -inf, 0, inf }, { 1, 2, 3 })
+      local function leaf(list)
+        return T(list, "float64"):requires_grad_()
+      end
+      local x, points, values = leaf { 1, 2, 1.5, -inf }, leaf { -inf, 1, 1, 2, 2 },
+        leaf { 1, 2, 3, 4, 5 }
+      mt.interp(x, points, values):sum():backward()
+      assert.same({ 1, 0, 1, 0 }, x.grad:totable())
+      assert.same({ 0, 0, -1.5, -0.5, 0 }, points.grad:totable())
+      assert.same({ 1, 0, 1.5, 0.5, 1 }, values.grad:totable())
     end)
 
     it("gradient takes numbers, coordinates, and parabolas at the ends", function()
@@ -168,6 +200,15 @@ describe("wrong arguments", function()
       x + 0 / 0, 2)
     says("'histogram' (a range beside edges)", mt.histogram, x, mt.arange(3),
       { range = { 0, 1 } })
+    local function rising(...) return mt.tensor { ... } end
+    says("#2 to 'histogram' (edge 3 is 1.0, below the one before, 2.0)", x.histogram, x,
+      rising(0, 2, 1))
+    says("#2 to 'histogram' (edge 1 is nan)", mt.histogram, x, rising(0 / 0, 2))
+    says("#2 to 'histogram' (edge 2 is nan)", mt.histogram, x, rising(0, 0 / 0, 1))
+    for count, range in ipairs { { 1 }, { 0, 1, 2 } } do
+      says(("#3 to 'histogram' (the range has %d numbers, want 2)"):format(#range),
+        mt.histogram, x, count, { range = range })
+    end
     says("'interp' (a vector of one point or more expected, got shape [2, 3])",
       mt.interp, x, x, x)
     says("'interp' (values has shape [2], want [3])", mt.interp, x, mt.arange(3),
@@ -178,8 +219,19 @@ describe("wrong arguments", function()
     says("'histogramdd' (bins must be at least 1, got 0)", mt.histogramdd, x, 0)
     says("'histogramdd' (weight has shape [3], want [2])", mt.histogramdd, x, 2,
       { weight = mt.zeros(3) })
-    says("'histogramdd' (range[2] must be at least 1, got 0", mt.histogramdd, x, 2,
+    local one = mt.zeros(5, 1)
+    says("'histogramdd' (range[2] must be at least 1, got 0", mt.histogramdd, one, 2,
       { range = { { 1, 0 } } })
+    says("#2 to 'histogramdd' (edge 2 of dim 3 is 0.0, below the one before, 1.0)",
+      mt.histogramdd, x, { 1, rising(0, 1), rising(1, 0) })
+    says("#2 to 'histogramdd' (edge 2 of dim 1 is nan)", mt.histogramdd, x,
+      rising(0, 0 / 0))
+    says("#3 to 'histogramdd' (2 ranges for 1 dims)", mt.histogramdd, one, 2,
+      { range = { 0, 1 } })
+    says("#3 to 'histogramdd' (0 ranges for 1 dims)", mt.histogramdd, one, 2,
+      { range = {} })
+    says("#3 to 'histogramdd' (the range of dim 1 has 3 numbers, want 2)",
+      mt.histogramdd, one, 2, { range = { { 0, 1, 2 } } })
     says("'float_power' (tensor expected, got integer)", mt.float_power, 2, 3)
   end)
 end)
