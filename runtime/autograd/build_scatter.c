@@ -103,11 +103,21 @@ mt_status mt_build_scatter_reduce(mt_build_call *call) {
 
 /* ---- positions in the flattened x ---- */
 
+/* mt_calong for a call without a dim in front of index: an error counts the arguments of
+** that call. */
+static mt_tensor *along_index(mt_calc *c, mt_op op, mt_tensor *x, int64_t dim,
+                              mt_tensor *index, mt_tensor *src /* [optional] */) {
+  if (c->status != MT_OK) return NULL;
+  mt_tensor *const y = mt_calong(c, op, x, dim, index, src);
+  if (!y && mt_last_error()->arg > 2) mt_last_error()->arg--;
+  return y;
+}
+
 mt_status mt_build_take(mt_build_call *call) {
   mt_calc *const c = call->calc;
   mt_tensor *const index = call->in[1];
-  mt_tensor *const y = mt_calong(c, MT_OP_index_select, mt_cflat(c, call->in[0]), 0,
-                                 mt_cflat(c, index), NULL);
+  mt_tensor *const y = along_index(c, MT_OP_index_select, mt_cflat(c, call->in[0]), 0,
+                                   mt_cflat(c, index), NULL);
   call->out[0] = mt_creshape(c, y, index->v.ndim, index->v.shape);
   return MT_OK;
 }
@@ -125,7 +135,7 @@ mt_status mt_build_put(mt_build_call *call) {
                        mt_view_text(&call->in[2]->v), mt_view_text(&call->in[1]->v));
   src = src->v.ndim ? mt_cflat(c, src) : mt_cexpand(c, src, 1, &n);
   const mt_op op = call->attr[0].i[0] ? MT_OP_index_add : MT_OP_index_copy;
-  mt_tensor *const y = mt_calong(c, op, mt_cflat(c, x), 0, index, src);
+  mt_tensor *const y = along_index(c, op, mt_cflat(c, x), 0, index, src);
   call->out[0] = mt_creshape(c, y, x->v.ndim, x->v.shape);
   return MT_OK;
 }
@@ -150,7 +160,7 @@ mt_status mt_build_take_along_dim(mt_build_call *call) {
   int64_t dim = 0, shape[MT_MAX_DIMS];
   if (call->attr[0].n < 0) {
     call->out[0] =
-        mt_calong(c, MT_OP_gather, mt_cflat(c, x), 0, mt_cflat(c, index), NULL);
+        along_index(c, MT_OP_gather, mt_cflat(c, x), 0, mt_cflat(c, index), NULL);
     return MT_OK;
   }
   MT_TRY(mt_cdim(&call->attr[0], &x->v, 3, &dim));
@@ -167,7 +177,7 @@ mt_status mt_build_take_along_dim(mt_build_call *call) {
     shape[dim] = along;
     index = mt_cexpand(c, index, ndim, shape);
   }
-  if (x && index) call->out[0] = mt_calong(c, MT_OP_gather, x, dim, index, NULL);
+  if (x && index) call->out[0] = along_index(c, MT_OP_gather, x, dim, index, NULL);
   return MT_OK;
 }
 

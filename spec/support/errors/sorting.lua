@@ -86,7 +86,19 @@ return {
     "bad argument #2 to 'scatter_reduce' (value 9 at element 1 is out of "
       .. "range 1 .. 2)" },
   { "mt.zeros(2, 3):take(mt.tensor{7})",
-    "bad argument #2 to 'take' (value 7 at element 1 is out of range 1 .. 6)" },
+    "bad argument #1 to 'take' (value 7 at element 1 is out of range 1 .. 6)" },
+  { "mt.take(mt.zeros(2, 3), mt.tensor{1.5})",
+    "bad argument #2 to 'take' (no whole number at element 1: 1.5)" },
+  { "mt.zeros(2, 3):take_along_dim(mt.tensor{7})",
+    "bad argument #1 to 'take_along_dim' (value 7 at element 1 is out of range 1 .. "
+      .. "6)" },
+  { "mt.take_along_dim(mt.zeros(2, 3), mt.ones(2, 1) * 4, 2)",
+    "bad argument #2 to 'take_along_dim' (value 4 at element 1 is out of range 1 .. "
+      .. "3)" },
+  { "(function() mt.zeros(2, 3):put_(mt.tensor{1, 7}, 0) end)()",
+    "bad argument #1 to 'put_' (value 7 at element 2 is out of range 1 .. 6)" },
+  { "mt.put(mt.zeros(2, 3), mt.tensor{0}, mt.zeros(1), true)",
+    "bad argument #2 to 'put' (value 0 at element 1 is out of range 1 .. 6)" },
   { "mt.zeros(2, 3):take_along_dim(mt.ones(2), 2)",
     "bad argument #1 to 'take_along_dim' (index has shape [2], x [2, 3]: 1 "
       .. "dims ~= 2)" },
