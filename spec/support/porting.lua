@@ -36,7 +36,9 @@ porting.differences = {
       .. "`nonzero` return can be used as an index as it is." },
   { "Ranges include both ends",
     "`t[{ {2, 3} }]` are two rows, `t[{ {} }]` all, `t[{ {1, 9, 2} }]` every second. "
-      .. "`mt.arange(a, b)` excludes b, as in PyTorch and NumPy." },
+      .. "A range is not cut to the size: `t[:100]` of fewer rows is fine in Python, "
+      .. "`t[{ {1, 100} }]` is an error. `mt.arange(a, b)` excludes b, as in PyTorch "
+      .. "and NumPy." },
   { "Numbers make float32",
     "also whole ones: `mt.tensor{1, 2}`, `mt.full` and `mt.arange` have the default "
       .. "dtype unless told otherwise (`{dtype = 'int64'}`). Floats that are whole "
@@ -232,7 +234,7 @@ porting.sections = {
     { "torch.movedim, moveaxis", "", "moveaxis", "p:movedim(1, 3)" },
     { "torch.squeeze", "t:squeeze", "squeeze", "mt.ones(1, 3, 1):squeeze{1, 3}" },
     { "torch.unsqueeze", "nn.utils.addSingletonDimension", "expand_dims",
-      "x:unsqueeze{1, -1}" },
+      "x:unsqueeze{1, -1}", "several: positions in the result" },
     { "t.expand", "t:expand", "broadcast_to", "mt.ones(1, 3):expand(4, 3)" },
     { "t.expand_as", "t:expandAs", "", "v:expand_as(x)" },
     { "torch.broadcast_to", "", "broadcast_to", "v:broadcast_to(4, 4)" },
