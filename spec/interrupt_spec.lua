@@ -63,6 +63,10 @@ local WORK = {
     for i = 1, 30000000 do t[i] = i end
     ready()
     while true do mt.tensor(t) end]],
+  ["format of all elements"] = [[
+    local a = mt.rand(10000000)
+    ready()
+    while true do a:format { threshold = 1e9 } end]],
   gunzip = [[ -- the copy that Lua makes of the result cannot be ended
     local file = os.tmpname()
     os.execute("head -c 200000000 /dev/zero | gzip -1 > " .. file)

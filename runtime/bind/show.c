@@ -8,7 +8,8 @@
 #include "runtime/bind/args.h"
 #include "runtime/bind/state.h"
 
-#define GAP 2 /* spaces between columns */
+#define GAP    2    /* spaces between columns */
+#define VISITS 4096 /* places of a dim between two looks for Ctrl-C */
 
 /* How all elements of one tensor are written. */
 typedef enum style { STYLE_INTEGER, STYLE_BOOL, STYLE_FIXED, STYLE_SCI } style;
@@ -51,6 +52,7 @@ static void visit_shown(printer *p, int d, const char *at, visitor visit, void *
   const int64_t bytes = p->v->stride[d] * (int64_t)mt_dtype_size(p->v->dtype);
   for (int64_t place = 0, n = places(p, d); place < n; place++) {
     const int64_t i = index_at(p, d, place);
+    if (place % VISITS == 0) mtl_check_interrupt(p->L);
     if (i >= 0) visit_shown(p, d + 1, at + i * bytes, visit, state);
   }
 }
@@ -150,6 +152,7 @@ static void add_cell(printer *p, const char *row, int64_t i) {
 /* Places from .. to - 1 of the last dim in one line. */
 static void add_line(printer *p, const char *row, int64_t from, int64_t to,
                      int indent) {
+  mtl_check_interrupt(p->L);
   add_spaces(p, indent);
   for (int64_t place = from; place < to; place++) {
     if (place > from) add_spaces(p, GAP);
