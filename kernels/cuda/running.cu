@@ -176,11 +176,11 @@ struct sum_state {
   double largest, sum;
 };
 // What is added to is double; its terms and the result are as exact as S.
-template <class S> struct log_sum : running_op<S, S, 8, 2> {
+template <class S> struct log_sum : running_op<S, S, 8, 1> {
   static constexpr int V = 8;
   using state = sum_state;
   using T = compute_t<S>;
-  using typename running_op<S, S, V, 2>::place;
+  using typename running_op<S, S, V, 1>::place;
   static __device__ state none() { return {-INFINITY, 0}; }
   static __device__ state join(const state &a, const state &b) {
     if (a.largest == b.largest) return {a.largest, a.sum + b.sum};
