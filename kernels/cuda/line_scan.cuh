@@ -225,6 +225,9 @@ template <class Op> struct scan_room { // of each tile held
   unsigned number[tiles], next[2]; // next: the tile to be read, by turns
 };
 
+// The place of the tile after that in slot.
+__device__ inline int next_slot(int slot) { return slot == scan_lag ? 0 : slot + 1; }
+
 // Barriers of a block: warps that wait for some that arrive. Each kind has one for each tile
 // held.
 enum class scan_barrier { turn, joined, given, known };
@@ -251,12 +254,14 @@ __device__ inline tile_spot spot_of_tile(unsigned tile, divider in_line) {
   return {line, tile - line * in_line.d};
 }
 
+// The giver: what the warps have of a tile becomes what each has before it, and the whole is
+// given to the others.
 template <class Op>
 __device__ inline void give_tiles(scan_room<Op> &room, const tile_prefix<Op> &others,
                                   unsigned tiles, divider in_line) {
   using state = typename Op::state;
   const int lane = threadIdx.x % 32;
-  for (int slot = 0;; slot = slot == scan_lag ? 0 : slot + 1) {
+  for (int slot = 0;; slot = next_slot(slot)) {
     wait_at(scan_barrier::joined, slot, scan_threads + 32);
     const unsigned tile = room.number[slot];
     if (tile < tiles) {
@@ -275,12 +280,13 @@ __device__ inline void give_tiles(scan_room<Op> &room, const tile_prefix<Op> &ot
   }
 }
 
+// The asker: what comes before a tile in its line, and so before each warp.
 template <class Op>
 __device__ inline void ask_for_tiles(scan_room<Op> &room, const tile_prefix<Op> &others,
                                      unsigned tiles, divider in_line) {
   using state = typename Op::state;
   const int lane = threadIdx.x % 32;
-  for (int slot = 0;; slot = slot == scan_lag ? 0 : slot + 1) {
+  for (int slot = 0;; slot = next_slot(slot)) {
     wait_at(scan_barrier::given, slot, 64);
     const unsigned tile = room.number[slot];
     if (tile >= tiles) return;
@@ -336,7 +342,7 @@ __global__ void __launch_bounds__(scan_all_threads, scan_blocks)
     unsigned number = 0; // on its way meanwhile
     if (threadIdx.x == 0) number = atomicAdd(begun, 1u);
     if (tile[L] < tiles) {
-      const int old = slot == L ? 0 : slot + 1;
+      const int old = next_slot(slot);
       const tile_spot at = spot_of_tile(tile[L], in_line);
       wait_at(scan_barrier::known, old, scan_threads + 32);
       store_tile(room.held[old], op, op.seek(at.line), first_of_warp<Op>(at.number),
@@ -352,7 +358,7 @@ __global__ void __launch_bounds__(scan_all_threads, scan_blocks)
     }
     if (!more) return;
     tile[0] = next, next = room.next[turn];
-    slot = slot == L ? 0 : slot + 1;
+    slot = next_slot(slot);
   }
 }
 

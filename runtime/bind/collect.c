@@ -45,11 +45,9 @@ static double seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static int do_nothing(lua_State *L) { return (void)L, 0; }
-
 bool mtl_can_finalize(lua_State *L) {
   if (!lua_checkstack(L, 2 * LUA_MINSTACK)) return false;
-  lua_pushcfunction(L, do_nothing);
+  lua_pushcfunction(L, mtl_do_nothing);
   if (lua_pcall(L, 0, 0, 0) == LUA_OK) return true;
   lua_pop(L, 1);
   return false;

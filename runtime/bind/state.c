@@ -87,7 +87,7 @@ void mtl_expect_hook(lua_State *L) {
   if (lua_gethookcount(s->main) != 1) s->hook = lua_gethook(s->main);
 }
 
-static int do_nothing(lua_State *L) { return (void)L, 0; }
+int mtl_do_nothing(lua_State *L) { return (void)L, 0; }
 
 /* In a coroutine: the host's hook is called there, and where it ends itself, as after
 ** Ctrl-C, it ends for the main thread too, or that would meet the error once more. */
@@ -96,7 +96,7 @@ static void raise_in_coroutine(lua_State *L, lua_State *main) {
   const int mask = lua_gethookmask(L), count = lua_gethookcount(L);
   if (host == NULL || !lua_checkstack(L, 2)) return;
   lua_sethook(L, host, LUA_MASKCALL, 0);
-  lua_pushcfunction(L, do_nothing);
+  lua_pushcfunction(L, mtl_do_nothing);
   const int status = lua_pcall(L, 0, 0, 0);
   if (lua_gethook(L) == NULL) lua_sethook(main, NULL, 0, 0);
   lua_sethook(L, own, mask, count);

@@ -92,6 +92,8 @@ int mtl_call_op_inplace_of(lua_State *L, mtl_state *s, mt_op op, int first,
 /* Raise if the host has interrupted the script since mtl_enter: for loops of our own that
 ** may take long. */
 void mtl_check_interrupt(lua_State *L);
+/* Does nothing: called to see what a call meets, a hook or the end of the stack. */
+int mtl_do_nothing(lua_State *L);
 /* Lua code has run within a call: a hook that it has set is no interrupt. */
 void mtl_expect_hook(lua_State *L);
 
